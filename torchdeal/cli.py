@@ -1,0 +1,401 @@
+"""The command `deal`: parse, call the library, show."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before `deal --help` is answered
+    import numpy as np
+
+    from torchdeal.files import ImageFile
+    from torchdeal.model import DEAL
+    from torchdeal.solvers import Solution
+
+app = typer.Typer(
+    name="deal",
+    help="Image reconstruction by deep attentive least squares (DEAL).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+messages = Console(stderr=True, highlight=False, soft_wrap=True)
+output = Console(highlight=False)
+
+
+class Device(str, Enum):
+    """Where to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the options of a command say, for every file alike."""
+
+    sigma: float | None
+    model: str | None
+    device: str
+    tolerance: float
+    max_iterations: int
+    channelwise: bool
+    data_range: float | None
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One processed file, as the closing line and `--json` report it. Noise levels are on the 0..255 scale."""
+
+    input: str
+    output: str
+    model: str
+    device: str
+    sigma: float
+    status: str
+    converged: bool
+    iterations: int
+    cg_iterations: int
+    distance: float | None  # None: not known
+    seconds: float
+
+
+@app.callback()
+def deal() -> None:
+    """Image reconstruction by deep attentive least squares (DEAL)."""
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]deal denoise noisy.png clean.png --sigma 25[/bold]\n\n"
+    "[bold]deal denoise photos/ denoised/[/bold]   (a folder; the noise level is estimated)\n\n"
+    "[bold]deal denoise a.tif b.tif out/ --sigma 10 --json[/bold]"
+)
+def denoise(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="IN... OUT", help="Images or folders, then the output: a file, or a folder for several."
+        ),
+    ],
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise on the 0..255 scale, whatever the bit depth. Default: estimated."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image."
+        ),
+    ] = None,
+    device: Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")] = Device.auto,
+    tolerance: Annotated[
+        float, typer.Option(help="Stop when the estimated relative distance to the fixed point is below this.")
+    ] = 1e-3,
+    max_iterations: Annotated[int, typer.Option(min=1, help="Outer iterations at most.")] = 500,
+    channelwise: Annotated[
+        bool, typer.Option("--channelwise", help="Apply a gray model to each channel of a colour image.")
+    ] = False,
+    data_range: Annotated[
+        float | None,
+        typer.Option(help="The value of white, for floating-point files that are not in 0..1."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")] = False,
+) -> None:
+    """Remove white Gaussian noise from images (PNG, JPEG, WebP, TIFF, npy; 8 bit, 16 bit, float)."""
+    from torchdeal.files import ImageFileError
+
+    jobs = _plan(paths)
+    settings = Settings(
+        sigma, model, _device(device), tolerance, max_iterations, channelwise, data_range, quiet=as_json
+    )
+    models: dict[str, DEAL] = {}
+    outcomes: list[Outcome] = []
+    failures: dict[str, str] = {}
+    for source, target in jobs:
+        try:
+            outcome = _denoise_file(source, target, settings, models)
+        except (ImageFileError, ValueError, TypeError, FileNotFoundError) as error:
+            if len(jobs) == 1:
+                raise
+            failures[str(source)] = str(error)
+            _complain("Error", f"{source}: {error}" if str(source) not in str(error) else str(error))
+            continue
+        outcomes.append(outcome)
+        if not as_json:
+            _show(outcome)
+    if as_json:
+        print(json.dumps({"results": [asdict(o) for o in outcomes], "failures": failures}, indent=2))
+    if failures:
+        _complain("Error", f"{len(failures)} of {len(jobs)} images failed")
+        raise typer.Exit(1)
+
+
+@app.command()
+def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
+    """Show versions, devices, and the bundled weights with their cards."""
+    facts = _environment()
+    cards = _cards()
+    if as_json:
+        print(json.dumps({**facts, "weights": cards}, indent=2))
+        return
+    table = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        table.add_row(f"[bold]{key}[/bold]", str(value))
+    output.print(table)
+    for name, content in cards.items():
+        output.print(f"\n[bold]weights {name}[/bold]")
+        table = Table.grid(padding=(0, 2))
+        for key, value in content.items():
+            table.add_row(
+                f"  {key}", ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+            )
+        output.print(table)
+
+
+def main() -> None:
+    """Entry point: every foreseeable failure becomes one line on stderr and a non-zero exit."""
+    warnings.showwarning = lambda message, *_, **__: _complain("Warning", str(message))
+    try:
+        app()
+    except KeyboardInterrupt:
+        _complain("Interrupted", "files that were not finished are as they were")
+        sys.exit(130)
+    except Exception as error:
+        if not _is_foreseeable(error):
+            raise
+        _complain("Error", str(error))
+        sys.exit(1)
+
+
+def _is_foreseeable(error: Exception) -> bool:
+    from torchdeal.files import ImageFileError
+
+    memory = type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error)
+    return memory or isinstance(error, (ImageFileError, ValueError, TypeError, OSError, MemoryError))
+
+
+def _complain(kind: str, text: str) -> None:
+    colour = {"Warning": "yellow"}.get(kind, "red")
+    messages.print(f"[bold {colour}]{kind}:[/bold {colour}] ", end="")
+    messages.print(text, markup=False)
+
+
+def _plan(paths: list[Path]) -> list[tuple[Path, Path]]:
+    """Which file goes where; raises before any work is done if something cannot be."""
+    from torchdeal.files import check_writable
+
+    if len(paths) < 2:
+        raise ValueError("give at least one input and then the output: deal denoise IN... OUT")
+    *inputs, out = paths
+    sources = [file for path in inputs for file in _expand(path)]
+    to_folder = len(sources) > 1 or inputs[0].is_dir() or out.is_dir()
+    if to_folder and out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: there are several inputs, so the output must be a folder")
+    targets = [out / source.name if to_folder else out for source in sources]
+    for source, target in zip(sources, targets, strict=True):
+        if targets.count(target) > 1:
+            raise ValueError(f"{target}: two inputs have this name; write them to different folders")
+        if target.exists() and any(other.exists() and target.samefile(other) for other in sources):
+            raise ValueError(f"{target}: would overwrite the input; choose another output")
+        if not source.is_file():
+            raise FileNotFoundError(f"{source}: no such file")
+    if to_folder and not out.exists():
+        if not out.parent.is_dir():
+            raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
+        out.mkdir()
+    for target in targets:
+        check_writable(target)
+    return list(zip(sources, targets, strict=True))
+
+
+def _expand(path: Path) -> list[Path]:
+    from torchdeal.files import SUFFIXES
+
+    if not path.is_dir():
+        return [path]
+    files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not files:
+        raise ValueError(f"{path}: no images in this folder ({', '.join(SUFFIXES)})")
+    return files
+
+
+def _device(choice: Device) -> str:
+    import torch
+
+    if choice is Device.auto:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if choice is Device.cuda and not torch.cuda.is_available():
+        raise ValueError("no CUDA device is available: use --device cpu")
+    if choice is Device.mps and not torch.backends.mps.is_available():
+        raise ValueError("no MPS device is available: use --device cpu")
+    return choice.value
+
+
+def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[str, DEAL]) -> Outcome:
+    import numpy as np
+
+    from torchdeal.files import read, write
+
+    started = time.perf_counter()
+    image = read(source)
+    model = _model_for(image, settings, models)
+    solutions: list[Solution] = []
+    levels: list[float] = []
+    frames = _frames(image)
+    with _progress(settings.quiet) as progress:
+        for index, frame in enumerate(frames):
+            label = source.name if len(frames) == 1 else f"{source.name} {index + 1}/{len(frames)}"
+            callback = _reporter(progress, label, settings.tolerance)
+            solution, level = _denoise_frame(frame, models[model], settings, callback)
+            solutions.append(solution)
+            levels.append(level)
+    pixels = np.stack([s.x for s in solutions]) if image.pixels.ndim == 4 else solutions[0].x
+    write(target, replace(image, pixels=pixels))
+    worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
+    return Outcome(
+        input=str(source),
+        output=str(target),
+        model=model,
+        device=settings.device,
+        sigma=round(sum(levels) / len(levels), 3),
+        status=worst.status.name,
+        converged=worst.converged,
+        iterations=sum(int(s.iterations.max()) for s in solutions),
+        cg_iterations=sum(int(s.cg_iterations.max()) for s in solutions),
+        distance=_known(float(worst.distance.max())),
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+def _model_for(image: ImageFile, settings: Settings, models: dict[str, DEAL]) -> str:
+    """The name of the model for the image, which is loaded on first use."""
+    from torchdeal import load
+
+    has_colour = image.pixels.ndim == 3 and image.pixels.shape[-1] in (3, 4) and not settings.channelwise
+    name = settings.model or ("color" if has_colour else "gray")
+    if name not in models:
+        models[name] = load(name, device=settings.device)
+    return name
+
+
+def _denoise_frame(frame: np.ndarray, model: DEAL, settings: Settings, callback: Any) -> tuple[Solution, float]:
+    """The solution, and the noise level on the 0..255 scale."""
+    from torchdeal import reconstruct
+    from torchdeal.images import to_tensor
+    from torchdeal.tuning import estimate_sigma
+
+    unit = to_tensor(frame, data_range=settings.data_range)[1].data_range / 255
+    if settings.sigma is not None:
+        sigma = settings.sigma * unit
+    else:
+        sigma = estimate_sigma(frame, data_range=settings.data_range)[0]
+    solution = reconstruct(
+        frame,
+        model=model,
+        sigma=sigma,
+        tolerance=settings.tolerance,
+        max_iterations=settings.max_iterations,
+        channelwise=settings.channelwise,
+        data_range=settings.data_range,
+        callback=callback,
+    )
+    return solution, sigma / unit
+
+
+def _frames(image: ImageFile) -> list[np.ndarray]:
+    """The images of a stack one by one: their masks would not fit into memory together."""
+    return list(image.pixels) if image.pixels.ndim == 4 else [image.pixels]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _progress(quiet: bool) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("iteration {task.fields[iteration]}  residual {task.fields[residual]:.1e}"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal)
+
+
+def _reporter(progress: Progress, label: str, tolerance: float) -> Any:
+    """A callback that moves the bar: full when the residual, on a log scale, is well below the tolerance."""
+    task = progress.add_task(label, total=1.0, iteration=0, residual=1.0)
+    goal = math.log(min(0.1 * tolerance, 0.1))
+
+    def report(state: Any) -> None:
+        residual = float(state.residual.nan_to_num(0).max())
+        done = math.log(residual) / goal if residual > 0 else 1.0
+        progress.update(task, completed=min(max(done, 0.0), 0.99), iteration=state.iteration, residual=residual)
+
+    return report
+
+
+def _show(outcome: Outcome) -> None:
+    distance = "unknown" if outcome.distance is None else f"{outcome.distance:.1e}"
+    output.print(
+        f"{outcome.output}: sigma {outcome.sigma:g}, {outcome.iterations} iterations ({outcome.cg_iterations} CG), "
+        f"{outcome.status}, distance to the fixed point {distance}, {outcome.seconds:.1f} s",
+        soft_wrap=True,
+        markup=False,
+    )
+    if not outcome.converged:
+        from torchdeal import Status
+
+        remedy = str(Status[outcome.status]).replace("max_iterations", "--max-iterations")
+        _complain("Warning", f"{outcome.output} did not converge. {remedy}")
+
+
+def _environment() -> dict[str, str]:
+    import platform
+
+    import numpy
+    import torch
+
+    import torchdeal
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return {
+        "torchdeal": torchdeal.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "threads": str(torch.get_num_threads()),
+        "cuda": gpu,
+        "mps": "yes" if torch.backends.mps.is_available() else "none",
+    }
+
+
+def _cards() -> dict[str, dict[str, Any]]:
+    import hashlib
+
+    from torchdeal.checkpoint import BUNDLED, bundled_path, card
+
+    cards = {}
+    for name in BUNDLED:
+        content = card(name)
+        intact = hashlib.sha256(bundled_path(name).read_bytes()).hexdigest() == content["sha256"]
+        cards[name] = {"file": str(bundled_path(name)), **content, "intact": "yes" if intact else "NO: reinstall"}
+    return cards

@@ -1,0 +1,178 @@
+"""Linear operators between images and measurements."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Self = TypeVar("Self", bound="Operator")
+
+
+class Operator(ABC):
+    """A linear map `H` from images `(B, C, H, W)` to measurements `(B, ...)`, with its exact adjoint.
+
+    A subclass writes `_forward` and `_adjoint`. Shapes without the batch dimension, where the operator fixes
+    them, go into `image_shape` and `measurement_shape`; a None in them, or in their place, means "any".
+
+    `measures_images` says that measurements are images too, `(B, C, h, w)` in 0..1, so that numpy arrays and
+    integers can be taken for them.
+    """
+
+    measures_images = False
+    image_shape: tuple[int | None, ...] | None = None
+    measurement_shape: tuple[int | None, ...] | None = None
+
+    @abstractmethod
+    def _forward(self, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _adjoint(self, y: Tensor) -> Tensor: ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`H x`."""
+        self._check("image", x, self.image_shape)
+        return self._forward(x)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """`H^T y` (conjugate transpose for complex data)."""
+        self._check("measurement", y, self.measurement_shape)
+        return self._adjoint(y)
+
+    def normal(self, x: Tensor) -> Tensor:
+        """`H^T H x`; override it where it is cheaper than the two in turn."""
+        return self._adjoint(self._forward(x))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.forward(x)
+
+    def __matmul__(self, other: Operator) -> Operator:
+        """`(F @ G)(x) = F(G(x))`."""
+        if not isinstance(other, Operator):
+            return NotImplemented
+        return Compose(self, other)
+
+    def __rmul__(self, factor: float) -> Operator:
+        """`factor * H`."""
+        return Scaled(factor, self)
+
+    def to(self: Self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """A copy with its tensors on `device` and, where they are floating point or complex, in `dtype`."""
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Operator):
+                setattr(moved, name, value.to(device, dtype))
+            elif isinstance(value, Tensor):
+                setattr(moved, name, _moved(value, device, dtype))
+        return moved
+
+    def norm(self, shape: tuple[int, ...], *, iterations: int = 100, complex_image: bool = False) -> float:
+        """`||H||_2` by power iterations on `H^T H`, for images of `shape` `(C, H, W)`: a lower bound, soon tight."""
+        dtype = torch.complex128 if complex_image else torch.float64
+        operator = self.to(dtype=torch.float64)
+        x = torch.randn(1, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        x = x.to(self._device())
+        value = 0.0
+        for _ in range(iterations):
+            size = float(torch.linalg.vector_norm(x))
+            if size == 0:
+                return 0.0
+            x = operator.normal(x / size)
+            value = float(torch.linalg.vector_norm(x))
+        return value**0.5
+
+    def _device(self) -> torch.device:
+        for value in vars(self).values():
+            if isinstance(value, Tensor):
+                return value.device
+            if isinstance(value, Operator):
+                return value._device()
+        return torch.device("cpu")
+
+    def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
+        if tensor.ndim < 2:
+            raise ValueError(f"{type(self).__name__}: the {what} needs a batch dimension, got {_show(tensor.shape)}")
+        if shape is None:
+            return
+        got = tuple(tensor.shape[1:])
+        if len(got) != len(shape) or any(e not in (None, g) for e, g in zip(shape, got, strict=True)):
+            expected = ", ".join("any" if e is None else str(e) for e in shape)
+            raise ValueError(
+                f"{type(self).__name__}: the {what} should have shape (batch, {expected}), got {_show(tensor.shape)}"
+            )
+
+
+class Compose(Operator):
+    """`outer(inner(x))`, written `outer @ inner`."""
+
+    def __init__(self, outer: Operator, inner: Operator):
+        self.outer, self.inner = outer, inner
+        self.image_shape, self.measurement_shape = inner.image_shape, outer.measurement_shape
+        self.measures_images = outer.measures_images
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.outer.forward(self.inner.forward(x))
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.inner.adjoint(self.outer.adjoint(y))
+
+
+class Scaled(Operator):
+    """`factor * H`, for a real factor."""
+
+    def __init__(self, factor: float, operator: Operator):
+        self.factor, self.operator = float(factor), operator
+        self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
+        self.measures_images = operator.measures_images
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.factor * self.operator.forward(x)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.factor * self.operator.adjoint(y)
+
+
+def adjoint_gap(operator: Operator, x: Tensor) -> tuple[float, complex, complex]:
+    """How far `operator.adjoint` is from the adjoint of `operator.forward`, on random data.
+
+    Draws u like `x` and v like `H x` (double precision) and compares `<H u, v>` with `<u, H^T v>`.
+
+    Args:
+        operator: the operator.
+        x: an image `(B, C, H, W)` whose shape, dtype and device are used; its values are not.
+
+    Returns:
+        the gap `|<H u, v> - <u, H^T v>| / (||H u|| ||v||)`, which is rounding error for a right adjoint, and the two
+        inner products.
+    """
+    generator = torch.Generator().manual_seed(0)
+    u = _random_like(x, generator)
+    Hu = operator.forward(u)
+    v = _random_like(Hu, generator)
+    left, right = _inner(Hu, v), _inner(u, operator.adjoint(v))
+    if not (x.is_complex() and Hu.is_complex()):  # over the reals only the real parts have to agree
+        left, right = left.real, right.real
+    scale = float(torch.linalg.vector_norm(Hu) * torch.linalg.vector_norm(v))
+    return abs(left - right) / scale if scale else abs(right), left, right
+
+
+def _random_like(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, dtype=like.dtype, generator=generator).to(like.device)
+
+
+def _inner(a: Tensor, b: Tensor) -> complex:
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    return complex(torch.vdot(a.flatten().to(wide), b.flatten().to(wide)))
+
+
+def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
+    if dtype is not None and tensor.is_complex():
+        return tensor.to(device=device, dtype=dtype.to_complex())
+    return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+
+def _show(shape: torch.Size) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"

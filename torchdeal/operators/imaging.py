@@ -1,0 +1,159 @@
+"""Operators of photography and microscopy."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchdeal.operators.base import Operator
+
+
+class Identity(Operator):
+    """`H x = x`: denoising."""
+
+    measures_images = True
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return y
+
+
+class Mask(Operator):
+    """`H x = mask * x`: inpainting, where the mask is 1 on known pixels and 0 on missing ones.
+
+    Args:
+        mask: `(H, W)`, `(C, H, W)` or `(B, C, H, W)`, bool or numbers (weights are allowed).
+    """
+
+    measures_images = True
+
+    def __init__(self, mask: Tensor | np.ndarray):
+        self.mask = _real_tensor("mask", mask)
+        if self.mask.ndim not in (2, 3, 4):
+            raise ValueError(f"the mask must have 2 to 4 dimensions, got shape {tuple(self.mask.shape)}")
+        channels = self.mask.shape[-3] if self.mask.ndim > 2 else 1
+        self.image_shape = (None if channels == 1 else channels, *self.mask.shape[-2:])
+        self.measurement_shape = self.image_shape
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.mask * x
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.mask * y
+
+    def normal(self, x: Tensor) -> Tensor:
+        return self.mask.square() * x
+
+
+class BlurBoundary(str, Enum):
+    """What a blur sees beyond the border of the image."""
+
+    CIRCULAR = "circular"  # the opposite border
+    ZERO = "zero"  # black
+    REFLECT = "reflect"  # the mirror image, the border pixel not repeated
+
+
+class Blur(Operator):
+    """`H x = k * x`, the true convolution with a kernel; the result has the size of the image.
+
+    Args:
+        kernel: `(h, w)`, for all channels; its centre is at `(h // 2, w // 2)`.
+        boundary: `"circular"` (by FFT), `"zero"` or `"reflect"`.
+    """
+
+    measures_images = True
+
+    def __init__(self, kernel: Tensor | np.ndarray, boundary: BlurBoundary | str = BlurBoundary.CIRCULAR):
+        self.kernel = _real_tensor("kernel", kernel)
+        if self.kernel.ndim != 2 or not self.kernel.numel():
+            raise ValueError(f"the kernel must be (height, width), got shape {tuple(self.kernel.shape)}")
+        self.boundary = BlurBoundary(boundary)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        self._check_size(x)
+        if self.boundary is BlurBoundary.CIRCULAR:
+            return self._filter(x, self._symbol(x))
+        return _per_channel(lambda z: F.conv2d(self._padded(z), self._correlation_kernel()), x)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        self._check_size(y)
+        if self.boundary is BlurBoundary.CIRCULAR:
+            return self._filter(y, self._symbol(y).conj())
+        return _per_channel(lambda z: self._unpadded(F.conv_transpose2d(z, self._correlation_kernel())), y)
+
+    def normal(self, x: Tensor) -> Tensor:
+        if self.boundary is BlurBoundary.CIRCULAR:
+            self._check_size(x)
+            symbol = self._symbol(x)
+            return self._filter(x, symbol.abs().square())
+        return super().normal(x)
+
+    def _symbol(self, x: Tensor) -> Tensor:
+        """The Fourier transform of the kernel, its centre at pixel (0, 0)."""
+        height, width = self.kernel.shape
+        padded = F.pad(self.kernel, (0, x.shape[-1] - width, 0, x.shape[-2] - height))
+        padded = padded.roll((-(height // 2), -(width // 2)), (0, 1))
+        return torch.fft.fft2(padded) if x.is_complex() else torch.fft.rfft2(padded)
+
+    @staticmethod
+    def _filter(x: Tensor, symbol: Tensor) -> Tensor:
+        if x.is_complex():
+            return torch.fft.ifft2(torch.fft.fft2(x) * symbol)
+        return torch.fft.irfft2(torch.fft.rfft2(x) * symbol, x.shape[-2:])
+
+    def _correlation_kernel(self) -> Tensor:
+        return self.kernel.flip(0, 1)[None, None]
+
+    def _margins(self) -> tuple[int, int, int, int]:
+        """Left, right, top, bottom: what the convolution reads beyond the border."""
+        height, width = self.kernel.shape
+        return (width - 1) - width // 2, width // 2, (height - 1) - height // 2, height // 2
+
+    def _padded(self, x: Tensor) -> Tensor:
+        mode = "reflect" if self.boundary is BlurBoundary.REFLECT else "constant"
+        return F.pad(x, self._margins(), mode=mode)
+
+    def _unpadded(self, padded: Tensor) -> Tensor:
+        """The adjoint of `_padded`."""
+        left, right, top, bottom = self._margins()
+        for dim, before, after in ((-2, top, bottom), (-1, left, right)):
+            size = padded.shape[dim] - before - after
+            inside = padded.narrow(dim, before, size).clone()
+            if self.boundary is BlurBoundary.REFLECT:
+                inside.narrow(dim, 1, before).add_(padded.narrow(dim, 0, before).flip(dim))
+                mirrored = padded.narrow(dim, before + size, after).flip(dim)
+                inside.narrow(dim, size - 1 - after, after).add_(mirrored)
+            padded = inside
+        return padded
+
+    def _check_size(self, x: Tensor) -> None:
+        height, width = self.kernel.shape
+        if x.shape[-2] < height or x.shape[-1] < width:
+            raise ValueError(
+                f"the image ({x.shape[-2]} x {x.shape[-1]}) is smaller than the blur kernel ({height} x {width})"
+            )
+
+
+def _real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.is_complex():
+        raise TypeError(f"the {name} must be real, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float32)
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"the {name} holds NaN or infinite values")
+    return tensor
+
+
+def _per_channel(function, x: Tensor) -> Tensor:
+    """A real function of one-channel images, on each channel, and on real and imaginary part."""
+    if x.is_complex():
+        return torch.complex(_per_channel(function, x.real), _per_channel(function, x.imag))
+    flat = function(x.reshape(-1, 1, *x.shape[-2:]))
+    return flat.reshape(*x.shape[:-2], *flat.shape[-2:])

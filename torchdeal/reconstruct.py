@@ -1,0 +1,305 @@
+"""The main path: measurements and an operator in, the fixed point out.
+
+`reconstruct` finds x with `x = T(x)`, `T(z) = argmin_x ||H x - y||^2 + lam ||M(z) W x||^2`, that is
+`A(x) x = H^T y` with `A(z) = H^T H + lam W^T M(z)^2 W`. Here the operator, the model and the solver meet.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdeal.checkpoint import load
+from torchdeal.images import ImageFormat, to_tensor
+from torchdeal.model import DEAL, SIGMA_MAX, Weights
+from torchdeal.operators import Identity, Operator, as_operator, check_adjoint
+from torchdeal.solvers import Progress, Solution, implicit_solve, solve_fixed_point
+
+PerSample = float | Sequence[float] | np.ndarray | Tensor
+
+DEFAULT_TOLERANCE = 1e-3
+DEFAULT_MAX_ITERATIONS = 500
+
+
+class ConvergenceWarning(UserWarning):
+    """A reconstruction was returned that is not known to be within the tolerance of the fixed point."""
+
+
+def reconstruct(
+    y: Any,
+    H: Any = None,
+    *,
+    model: DEAL | str | None = None,
+    sigma: PerSample,
+    lam: PerSample | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    max_iterations: int = DEFAULT_MAX_ITERATIONS,
+    start: Any = None,
+    keep_path: bool = False,
+    callback: Callable[[Progress], None] | None = None,
+    device: torch.device | str | None = None,
+    data_range: float | None = None,
+    channelwise: bool = False,
+) -> Solution:
+    """Reconstruct `x` from `y = H x + noise`, for any linear `H`.
+
+    Args:
+        y: measurements. Images (numpy `(H, W)`, `(H, W, C)`, `(B, H, W, C)` or torch `(B, C, H, W)`; float in 0..1,
+            uint8 or uint16) for the operators that measure images, else a torch tensor `(B, ...)`.
+        H: an operator, or anything that `as_operator` takes; None is the identity (denoising).
+        model: a model, or what `load` takes; by default the bundled one for 1 or 3 channels.
+        sigma: the noise level that the model assumes, in the units of the data: 25 for uint8 data or `25/255` for
+            data in 0..1. A number, or one per sample.
+        lam: strength of the regularisation, as in the equation above. A number, or one per sample. None, for
+            denoising only, is the value learned for sigma.
+        tolerance: on the estimated relative distance to the fixed point, per sample.
+        max_iterations: outer iterations at most.
+        start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed
+            point: uniqueness is proven only for small lam.
+        keep_path: keep all iterates in `Solution.path`.
+        callback: called with a `Progress` after each outer iteration.
+        device: where to compute; by default where the model is.
+        data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype.
+        channelwise: apply a gray model to each channel of the image on its own.
+
+    Returns:
+        a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
+    """
+    operator = Identity() if H is None else as_operator(H)
+    measurements, image_format = _measurements(y, operator, data_range)
+    if model is None or isinstance(model, str):
+        place = device if device is not None else measurements.device
+        model = _default_model(model, measurements, operator, channelwise, place)
+    model = _on(model, device)
+    parameter = next(model.parameters())
+    measurements = _cast(measurements, parameter)
+    operator = operator.to(parameter.device, parameter.dtype)
+    with torch.no_grad():
+        b = operator.adjoint(measurements)
+        _check_image(b, model, channelwise)
+        if H is not None and not isinstance(H, Operator):
+            check_adjoint(operator, b)
+        noise = _per_sample("sigma", sigma, b, minimum=0.0) * (255 / image_format.data_range)
+        _warn_untrained(noise, image_format.data_range)
+        weights = model.weights()
+        if lam is None:
+            if not isinstance(operator, Identity):
+                raise ValueError("lam is needed: the learned value is for denoising only; try values from 0.1 to 10")
+            strength = weights.lam(noise)
+        else:
+            strength = _per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
+        solution = solve_fixed_point(
+            _linearisation(weights, operator, strength, weights.alpha(noise), model.channels),
+            b,
+            _start(start, b, image_format),
+            tolerance=_positive("tolerance", tolerance),
+            max_iterations=_positive_integer("max_iterations", max_iterations),
+            keep_path=keep_path,
+            callback=callback,
+        )
+    return replace(
+        solution, x=image_format.restore(solution.x), path=tuple(image_format.restore(x) for x in solution.path)
+    )
+
+
+def denoise(
+    image: Any,
+    sigma: PerSample | None = None,
+    *,
+    model: DEAL | str | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    max_iterations: int = DEFAULT_MAX_ITERATIONS,
+    callback: Callable[[Progress], None] | None = None,
+    device: torch.device | str | None = None,
+    data_range: float | None = None,
+    channelwise: bool = False,
+) -> Any:
+    """Remove white Gaussian noise of standard deviation `sigma` (in the units of the data; estimated if None).
+
+    Returns an image of the same kind, dtype and layout. Warns where it is not known to have converged. The other
+    arguments are those of `reconstruct`, which also returns how the run went.
+    """
+    if sigma is None:
+        from torchdeal.tuning import estimate_sigma
+
+        sigma = estimate_sigma(image, data_range=data_range)
+    solution = reconstruct(
+        image,
+        model=model,
+        sigma=sigma,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        callback=callback,
+        device=device,
+        data_range=data_range,
+        channelwise=channelwise,
+    )
+    if not solution.converged:
+        warnings.warn(str(solution), ConvergenceWarning, stacklevel=2)
+    return solution.x
+
+
+def attentive_step(
+    z: Tensor,
+    b: Tensor,
+    operator: Operator,
+    weights: Weights,
+    *,
+    lam: Tensor,
+    alpha: Tensor,
+    start: Tensor | None = None,
+    tolerance: float = 1e-5,
+    max_iterations: int = 1000,
+) -> tuple[Tensor, Tensor]:
+    """`T(z)` and `M(z)`, with the implicit gradient in z, b, lam, alpha and the weights.
+
+    This is the last step of training, and the only one that is differentiated.
+
+    Args:
+        z: where the masks are taken, `(B, C, H, W)`.
+        b: `H^T y`.
+        operator: `H`, constant.
+        weights: of a model, from `model.weights()`.
+        lam: `(B, 1, 1, 1)`.
+        alpha: `(B, N, 1, 1)`, from `weights.alpha(sigma)`.
+        start: first guess of the solution.
+        tolerance: relative, of the forward and of the backward solve.
+        max_iterations: of each.
+    """
+    mask = weights.mask(z, alpha)
+
+    def apply(p: Tensor, lam: Tensor, mask: Tensor, *filters: Tensor) -> Tensor:
+        return operator.normal(p) + lam * replace(weights, filters=filters).penalty(p, mask.square())
+
+    parameters = (lam, mask, *weights.filters)
+    x = implicit_solve(apply, b, parameters, start=start, tolerance=tolerance, max_iterations=max_iterations)
+    return x, mask
+
+
+def _linearisation(weights: Weights, operator: Operator, lam: Tensor, alpha: Tensor, channels: int):
+    """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image."""
+
+    def linearise(x: Tensor) -> Callable[[Tensor], Tensor]:
+        copies = x.shape[1] // channels
+        stacked = (-1, channels, *x.shape[-2:])
+        squared_mask = weights.mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0)).square_()
+
+        def apply(p: Tensor) -> Tensor:
+            penalty = weights.penalty(p.reshape(stacked), squared_mask).view_as(p)
+            return operator.normal(p) + lam * penalty
+
+        return apply
+
+    return linearise
+
+
+def _measurements(y: Any, operator: Operator, data_range: float | None) -> tuple[Tensor, ImageFormat]:
+    if operator.measures_images and not (isinstance(y, Tensor) and y.is_complex()):
+        return to_tensor(y, data_range=data_range, name="measurement")
+    if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
+        raise TypeError(
+            f"{type(operator).__name__} needs its measurements as a floating-point torch tensor (B, ...), "
+            f"got {type(y).__name__}"
+        )
+    if not bool(torch.isfinite(y).all()):
+        raise ValueError("the measurements hold NaN or infinite values")
+    scale = 1.0 if data_range is None else _positive("data_range", data_range)
+    dtype = str(y.real.dtype).removeprefix("torch.")
+    return y.detach() / scale, ImageFormat("torch", dtype, "BCHW", scale, y.device)
+
+
+def _default_model(
+    name: str | None, measurements: Tensor, operator: Operator, channelwise: bool, device: torch.device | str
+) -> DEAL:
+    if name is None:
+        channels = operator.to(measurements.device, measurements.real.dtype).adjoint(measurements).shape[1]
+        name = "color" if channels == 3 and not channelwise else "gray"
+    return load(name, device=device)
+
+
+def _on(model: DEAL, device: torch.device | str | None) -> DEAL:
+    """The model on the device: itself if it is there, else a copy, since a caller's model must not move."""
+    if device is None or next(model.parameters()).device == torch.empty(0, device=device).device:
+        return model
+    return copy.deepcopy(model).to(device)
+
+
+def _cast(measurements: Tensor, parameter: Tensor) -> Tensor:
+    dtype = parameter.dtype.to_complex() if measurements.is_complex() else parameter.dtype
+    return measurements.to(parameter.device, dtype)
+
+
+def _check_image(b: Tensor, model: DEAL, channelwise: bool) -> None:
+    if b.is_complex():
+        raise TypeError("the image is complex, and complex images are not supported: use a real-valued operator")
+    if b.ndim != 4:
+        raise ValueError(f"the adjoint should return images (B, C, H, W), got shape {tuple(b.shape)}")
+    channels, height, width = b.shape[1:]
+    if channelwise and model.channels != 1:
+        raise ValueError(f"channelwise needs a gray model, this one has {model.channels} channels")
+    if channels != model.channels and not channelwise:
+        remedies = [f"use the model {name}" for name, number in (("gray", 1), ("color", 3)) if number == channels]
+        if model.channels == 1:
+            remedies.append("set channelwise to treat each channel as a gray image")
+        raise ValueError(
+            f"the image has {channels} channels and the model {model.channels}: {', or '.join(remedies) or 'no match'}"
+        )
+    if min(height, width) < model.min_size:
+        raise ValueError(f"the image is {height} x {width}; at least {model.min_size} x {model.min_size} is needed")
+
+
+def _per_sample(
+    name: str, value: PerSample, b: Tensor, *, minimum: float | None = None, above: float | None = None
+) -> Tensor:
+    """The value as a vector `(B,)` on the device of b."""
+    try:
+        vector = torch.as_tensor(value).detach().to(b.device, b.dtype).flatten()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be a number or one number per sample, not {value!r}") from None
+    if len(vector) not in (1, len(b)):
+        raise ValueError(f"{name} has {len(vector)} values for a batch of {len(b)}: give one, or one per sample")
+    low = float(vector.min()) if bool(torch.isfinite(vector).all()) else math.nan
+    if not (low >= minimum if minimum is not None else low > (above if above is not None else -math.inf)):
+        rule = f"at least {minimum:g}" if minimum is not None else f"above {above:g}"
+        raise ValueError(f"{name} must be finite and {rule}, got {value}")
+    return vector.expand(len(b))
+
+
+def _warn_untrained(noise: Tensor, data_range: float) -> None:
+    highest = float(noise.max())
+    if highest > SIGMA_MAX * (1 + 1e-6):
+        scale = data_range / 255
+        warnings.warn(
+            f"sigma = {highest * scale:g} is beyond the noise levels of the training, 0 to {SIGMA_MAX * scale:g} "
+            "for data in this range: expect a poor result",
+            stacklevel=3,
+        )
+
+
+def _start(start: Any, b: Tensor, image_format: ImageFormat) -> Tensor | None:
+    if start is None:
+        return None
+    tensor, _ = to_tensor(start, data_range=image_format.data_range, name="start")
+    if tensor.shape != b.shape:
+        raise ValueError(f"the start has shape {tuple(tensor.shape)} as (B, C, H, W), the image {tuple(b.shape)}")
+    return tensor.to(b)
+
+
+def _positive(name: str, value: float) -> float:
+    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def _positive_integer(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value

@@ -1,0 +1,16 @@
+"""Solvers: linear systems, the fixed point, and the gradient. They know nothing of models or operators."""
+
+from torchdeal.solvers.cg import LinearSolution, conjugate_gradient
+from torchdeal.solvers.fixed_point import Progress, solve_fixed_point
+from torchdeal.solvers.gradient import implicit_solve
+from torchdeal.solvers.result import Solution, Status
+
+__all__ = [
+    "LinearSolution",
+    "Progress",
+    "Solution",
+    "Status",
+    "conjugate_gradient",
+    "implicit_solve",
+    "solve_fixed_point",
+]

@@ -1,0 +1,125 @@
+"""Conjugate gradients for a batch of linear systems."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LinearMap = Callable[[Tensor], Tensor]
+
+ERROR_WINDOW = 5  # iterations whose progress estimates how far the first of them was from the solution
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """What `conjugate_gradient` found, per sample."""
+
+    x: Tensor
+    residual: Tensor  # ||b - A x||, (B,)
+    error: Tensor  # estimate of ||x - A^-1 b||, (B,); inf while too few iterations were done to know
+    iterations: Tensor  # (B,)
+    converged: Tensor  # (B,), bool
+
+
+def conjugate_gradient(
+    apply: LinearMap,
+    b: Tensor,
+    start: Tensor | None = None,
+    *,
+    tolerance: float | Tensor,
+    max_iterations: int,
+    error_tolerance: float | Tensor = float("inf"),
+    preconditioner: LinearMap | None = None,
+) -> LinearSolution:
+    """Solve `A x = b` for Hermitian positive definite `A`, one system per sample.
+
+    A sample is done when `||b - A x|| <= tolerance * ||b||` and the estimated error
+    `||x - A^-1 b|| <= error_tolerance * ||x||`. From then on it is frozen: its step length is 0.
+
+    The error is estimated by the formula of Hestenes and Stiefel (1952, theorem 6:3): with
+    `E_j = sum_{i >= j} alpha_i <r_i, z_i>` the squared A-norm of the error,
+    `||x - x_j||^2 = sum_{i >= j} ||p_i||^2 / <p_i, A p_i> (E_i + E_{i+1})`, the sums cut off at the last
+    iteration. What is reported is the error of the iterate `ERROR_WINDOW` iterations ago, which bounds the present one.
+
+    Args:
+        apply: `p -> A p`.
+        b: right-hand sides, `(B, ...)`, real or complex.
+        start: first guess, zero if None.
+        tolerance: relative to `||b||`; a number or one per sample, `(B,)`.
+        max_iterations: of the whole batch.
+        error_tolerance: likewise, relative to `||x||`; infinite by default, that is, not asked for.
+        preconditioner: `r -> P r` with `P` Hermitian positive definite, close to `A^-1`.
+    """
+    scalar = (-1,) + (1,) * (b.ndim - 1)
+    b_norm = _norm(b)
+    target = tolerance * b_norm
+    x = torch.zeros_like(b) if start is None else start.clone()
+    r = b.clone() if start is None else b - apply(x)
+    z = preconditioner(r) if preconditioner else r
+    p = z
+    rz = _inner(r, z)
+    residual = _norm(r)
+    error = torch.full_like(residual, float("inf"))
+    iterations = torch.zeros_like(residual, dtype=torch.long)
+    # b = 0 has the solution 0, whatever the start was; a zero residual leaves nothing to do.
+    x = torch.where((b_norm > 0).view(scalar), x, 0)
+    exact = (b_norm == 0) | (residual == 0)
+    error = error.masked_fill(exact, 0.0)
+    done = exact | ((residual <= target) & _accurate(error, error_tolerance, x))
+    broken = torch.zeros_like(done)
+    history: deque[tuple[Tensor, Tensor]] = deque(maxlen=ERROR_WINDOW)
+    for _ in range(max_iterations):
+        live = ~(done | broken)
+        if not bool(live.any()):
+            break
+        Ap = apply(p)
+        curvature = _inner(p, Ap)
+        # Rounding, or an operator that is not positive definite: no step along p makes sense.
+        broken = broken | (live & ~(curvature > 0))
+        live = live & ~broken
+        # alpha = <r, z> / <p, A p>;  x += alpha p;  r -= alpha A p
+        alpha = torch.where(live, rz / curvature, 0)
+        x = x + alpha.view(scalar) * p
+        r = r - alpha.view(scalar) * Ap
+        history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
+        residual = torch.where(live, _norm(r), residual)
+        if len(history) == ERROR_WINDOW:
+            error = torch.where(live, _past_error(history), error)
+        iterations = iterations + live
+        # beta = <r', z'> / <r, z>;  p = z' + beta p
+        z = preconditioner(r) if preconditioner else r
+        rz_next = _inner(r, z)
+        beta = torch.where(live, rz_next / rz, 0)
+        p = z + beta.view(scalar) * p
+        rz = torch.where(live, rz_next, rz)
+        done = done | (live & (residual <= target) & _accurate(error, error_tolerance, x))
+    return LinearSolution(x, residual, error, iterations, done)
+
+
+def _past_error(history: deque[tuple[Tensor, Tensor]]) -> Tensor:
+    """The estimate of the error at the oldest iteration of the history."""
+    energy = squared = torch.zeros_like(history[0][0])
+    for decrease, step in reversed(history):
+        squared = squared + step * (2 * energy + decrease)  # E_i + E_{i+1} = 2 E_{i+1} + decrease
+        energy = energy + decrease
+    return squared.sqrt()
+
+
+def _accurate(error: Tensor, error_tolerance: float | Tensor, x: Tensor) -> Tensor:
+    if isinstance(error_tolerance, float) and error_tolerance == float("inf"):
+        return torch.ones_like(error, dtype=torch.bool)
+    return error <= error_tolerance * _norm(x)
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """Real part of `<a, b>` per sample, `(B,)`."""
+    product = (a.conj() * b).real if a.is_complex() else a * b
+    return product.flatten(1).sum(1)
+
+
+def _norm(a: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a.flatten(1), dim=1)

@@ -1,0 +1,199 @@
+"""The fixed point of `x = A(x)^-1 b`: inexact steps, an accurate end, and an estimate of what is left.
+
+One outer iteration freezes the system at `x`, takes its residual `r = b - A(x) x`, which is the residual of the
+fixed-point equation itself, and solves `A(x) d = r` for the correction `d = T(x) - x` by conjugate gradients.
+
+* Far from the fixed point the solve is loose: it reduces the residual by half, since a better solution of a
+  system that is about to change is wasted work.
+* At the end the solve is accurate, and `d` is known to a tenth of its own size. With the contraction factor q,
+  estimated from the ratio of two such steps, `||x + d - x*|| <= q / (1 - q) ||d||`. Only this estimate ends a
+  run: a small residual does not (an ill-posed system hides large errors in small residuals), nor does a small
+  loose step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdeal.solvers.cg import LinearMap, conjugate_gradient
+from torchdeal.solvers.result import Solution, Status
+
+LOOSE = 0.5  # reduction of the residual by a loose solve
+ACCURATE = 0.1  # reduction of the residual, and relative error of the correction, of an accurate one
+ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
+CG_LIMIT = 1000
+STALL_WINDOW = 25  # iterations in which the residual must fall by STALL_FACTOR
+STALL_FACTOR = 0.95
+BLOW_UP = 1e3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after each outer iteration; tensors have one entry per sample."""
+
+    iteration: int
+    x: Tensor
+    residual: Tensor  # relative to ||b||
+    distance: Tensor  # estimated relative distance to the fixed point; inf while unknown
+    active: Tensor  # bool: samples that go on
+
+
+def solve_fixed_point(
+    linearise: Callable[[Tensor], LinearMap],
+    b: Tensor,
+    start: Tensor | None = None,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    keep_path: bool = False,
+    callback: Callable[[Progress], None] | None = None,
+) -> Solution:
+    """Find `x` with `A(x) x = b`, each sample of the batch on its own.
+
+    A sample has converged when `q / (1 - q) ||d|| + ||error of d|| <= tolerance * ||x||`, with `d` the last
+    accurate correction and q the larger of the last two ratios of accurate corrections to the power 2/3. It is
+    then frozen.
+
+    Args:
+        linearise: `x -> A(x)`, itself a map `p -> A(x) p`, Hermitian positive definite.
+        b: right-hand sides, `(B, C, H, W)`.
+        start: `x_0`, zero if None.
+        tolerance: on the estimated relative distance to the fixed point.
+        max_iterations: outer iterations at most.
+        keep_path: return all iterates.
+        callback: called with a `Progress` after each outer iteration.
+    """
+    run = _Run(b, start, tolerance, max_iterations)
+    path = [run.x] if keep_path else []
+    for iteration in range(1, max_iterations + 1):
+        if not bool(run.active.any()):
+            break
+        run.step(linearise, last=max_iterations - iteration < ACCURATE_STEPS)
+        if keep_path:
+            path.append(run.x)
+        if callback:
+            callback(Progress(iteration, run.x, run.residuals[-1], run.distance, run.active))
+    return run.solution(tuple(path))
+
+
+class _Run:
+    """The state of one call, a vector entry per sample."""
+
+    def __init__(self, b: Tensor, start: Tensor | None, tolerance: float, max_iterations: int):
+        batch, options = len(b), {"device": b.device, "dtype": b.real.dtype}
+        self.b, self.tolerance = b, tolerance
+        self.b_norm = _norm(b)
+        self.x = torch.zeros_like(b) if start is None else start.clone()
+        self.x[self.b_norm == 0] = 0  # the fixed point of b = 0
+        self.active = self.b_norm > 0
+        self.converged = ~self.active
+        self.stalled, self.diverged = torch.zeros_like(self.active), torch.zeros_like(self.active)
+        self.wants_accuracy = torch.zeros_like(self.active)
+        self.accurate_steps = torch.zeros(batch, dtype=torch.long, device=b.device)
+        self.last_step = torch.full((batch,), torch.nan, **options)  # norm of the last accurate correction
+        self.ratio = torch.full((batch,), torch.nan, **options)  # of the last two accurate corrections
+        self.contraction = torch.full((batch,), torch.nan, **options)
+        self.distance = torch.full((batch,), torch.inf, **options).masked_fill(self.converged, 0.0)
+        self.iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
+        self.cg_iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
+        self.residuals: list[Tensor] = []
+
+    def step(self, linearise: Callable[[Tensor], LinearMap], last: bool) -> None:
+        """One outer iteration: freeze the system, solve for the correction, judge what is left."""
+        A = linearise(self.x)
+        residual = torch.where(_column(self.active, self.b), self.b - A(self.x), 0)
+        self.residuals.append(torch.where(self.active, _norm(residual) / self.b_norm, torch.nan))
+        accurate = self.wants_accuracy | last
+        solve = conjugate_gradient(
+            A,
+            residual,
+            tolerance=torch.where(accurate, ACCURATE, LOOSE).to(self.b_norm),
+            error_tolerance=torch.where(accurate, ACCURATE, torch.inf).to(self.b_norm),
+            max_iterations=CG_LIMIT,
+        )
+        self.x = self.x + solve.x
+        self.iterations += self.active
+        self.cg_iterations += solve.iterations
+        step, size = _norm(solve.x), _norm(self.x)
+        self._estimate_distance(accurate & solve.converged, step, solve.error, size)
+        self._decide(step, size)
+
+    def _estimate_distance(self, accurate: Tensor, step: Tensor, error: Tensor, size: Tensor) -> None:
+        """`q / (1 - q) ||d|| + ||error of d||`, relative, where the last two corrections were accurate."""
+        update = accurate & self.active
+        ratio = step / self.last_step  # nan after a loose step
+        contraction = torch.fmax(ratio, self.ratio)
+        # Corrections a hundred times smaller than asked for are rounding errors: their ratio says nothing.
+        negligible = step <= 0.01 * self.tolerance * size
+        contraction = torch.where(negligible, contraction.clamp(max=0.99), contraction)
+        # Ratios of steps creep up to q from below, as the fast modes die out before the slow ones.
+        slow = contraction ** (2 / 3)
+        left = slow / (1 - slow) * step + error
+        distance = torch.where(contraction < 1, left / size, torch.inf)
+        self.contraction = torch.where(update, contraction, self.contraction)
+        self.distance = torch.where(update, distance.nan_to_num(torch.inf), self.distance)
+        self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~self.active)
+        self.last_step = torch.where(update, step, torch.nan)
+        self.ratio = torch.where(update, ratio, torch.nan)
+
+    def _decide(self, step: Tensor, size: Tensor) -> None:
+        """Which samples are done, and how accurately the next system of the others is to be solved."""
+        trusted = self.accurate_steps >= ACCURATE_STEPS
+        self.converged |= self.active & trusted & (self.distance <= self.tolerance)
+        finite = torch.isfinite(size) & torch.isfinite(self.residuals[-1])
+        first = self.residuals[0].clamp_min(1)
+        self.diverged |= self.active & ~(finite & (self.residuals[-1] <= BLOW_UP * first))
+        self.active = self.active & ~(self.converged | self.diverged)
+        self.stalled |= self.active & self._no_progress()
+        self.active = self.active & ~self.stalled
+        # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
+        predicted = step / (1 - self._residual_ratio()) / size
+        near = predicted <= self.tolerance
+        too_early = trusted & (self.distance > 2 * self.tolerance) & ~near
+        self.wants_accuracy = (self.wants_accuracy & ~too_early) | near
+
+    def _residual_ratio(self) -> Tensor:
+        """The mean ratio of the last residuals: a rough contraction factor, kept below 1."""
+        recent = torch.stack(self.residuals[-4:])
+        ratio = (recent[-1] / recent[0]) ** (1 / max(1, len(recent) - 1))
+        return ratio.clamp(0.3, 0.98)
+
+    def _no_progress(self) -> Tensor:
+        if len(self.residuals) <= STALL_WINDOW:
+            return torch.zeros_like(self.active)
+        before = torch.stack(self.residuals[:-STALL_WINDOW]).amin(0)
+        lately = torch.stack(self.residuals[-STALL_WINDOW:]).amin(0)
+        return lately > STALL_FACTOR * before
+
+    def solution(self, path: tuple[Tensor, ...]) -> Solution:
+        return Solution(
+            x=self.x,
+            statuses=tuple(self._status(i) for i in range(len(self.b))),
+            distance=self.distance.cpu().double(),
+            contraction=self.contraction.cpu().double(),
+            iterations=self.iterations.cpu(),
+            cg_iterations=self.cg_iterations.cpu(),
+            residuals=torch.stack(self.residuals).cpu().double()
+            if self.residuals
+            else torch.zeros(0, len(self.b), dtype=torch.double),
+            path=path,
+        )
+
+    def _status(self, sample: int) -> Status:
+        if self.converged[sample]:
+            return Status.CONVERGED
+        if self.diverged[sample]:
+            return Status.DIVERGED
+        return Status.STALLED if self.stalled[sample] else Status.MAX_ITERATIONS
+
+
+def _norm(a: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a.flatten(1), dim=1)
+
+
+def _column(per_sample: Tensor, like: Tensor) -> Tensor:
+    return per_sample.view(-1, *[1] * (like.ndim - 1))
