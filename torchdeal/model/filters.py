@@ -83,20 +83,36 @@ def squared_norm(bank: Bank) -> Tensor:
 def _peak_frequency(filters: Tensor) -> Tensor:
     """The frequency (2 numbers in radians) at which the filters amplify most."""
     size = 128
-    transfer = torch.fft.rfft2(filters, (size, size)).permute(2, 3, 0, 1)
-    values = _largest_eigenvalue(transfer)
-    row, column = divmod(int(values.argmax()), values.shape[1])
+    gain = _largest_eigenvalue(torch.fft.rfft2(filters, (size, size)).permute(2, 3, 0, 1))
     spacing = 2 * math.pi / size
-    peak = filters.new_tensor([row * spacing, column * spacing])
-    # The maximum lies between grid points: zoom in on it.
+    best, peak = -math.inf, None
+    for row, column in _local_maxima(gain):
+        value, frequency = _zoom(filters, filters.new_tensor([row * spacing, column * spacing]), spacing)
+        if value > best:
+            best, peak = value, frequency
+    assert peak is not None
+    return peak
+
+
+def _local_maxima(gain: Tensor, count: int = 6) -> list[list[int]]:
+    """Row and column of the highest peaks on a grid. The true maximum lies between grid points, near one of them."""
+    highest_around = F.max_pool2d(gain[None], 3, stride=1, padding=1)[0]
+    peaks = torch.where(gain >= highest_around, gain, -math.inf).flatten()
+    indices = peaks.topk(min(count, peaks.numel())).indices
+    return torch.stack([indices // gain.shape[1], indices % gain.shape[1]], 1).tolist()
+
+
+def _zoom(filters: Tensor, peak: Tensor, spacing: float) -> tuple[float, Tensor]:
+    """The highest gain near a grid point, and where, by finer and finer grids."""
     offsets = torch.linspace(-1, 1, 9, dtype=filters.dtype, device=filters.device)
+    value = -math.inf
     for _ in range(5):
         rows, columns = peak[0] + spacing * offsets, peak[1] + spacing * offsets
-        values = _largest_eigenvalue(_transfer(filters, rows[:, None], columns[:, None]))
-        row, column = divmod(int(values.argmax()), values.shape[1])
-        peak = torch.stack([rows[row], columns[column]])
+        gain = _largest_eigenvalue(_transfer(filters, rows[:, None], columns[:, None]))
+        row, column = divmod(int(gain.argmax()), gain.shape[1])
+        value, peak = float(gain[row, column]), torch.stack([rows[row], columns[column]])
         spacing /= 4
-    return peak
+    return value, peak
 
 
 def _transfer(filters: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

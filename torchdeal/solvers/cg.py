@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 LinearMap = Callable[[Tensor], Tensor]
 
-ERROR_WINDOW = 5  # iterations whose progress estimates how far the first of them was from the solution
+MIN_WINDOW = 5  # iterations at least, whose progress tells how far the first of them was from the solution
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class LinearSolution:
 
     x: Tensor
     residual: Tensor  # ||b - A x||, (B,)
-    error: Tensor  # estimate of ||x - A^-1 b||, (B,); inf while too few iterations were done to know
+    error: Tensor  # estimate of ||x - A^-1 b||, (B,); inf where it was not asked for
     iterations: Tensor  # (B,)
     converged: Tensor  # (B,), bool
 
@@ -43,7 +42,8 @@ def conjugate_gradient(
     The error is estimated by the formula of Hestenes and Stiefel (1952, theorem 6:3): with
     `E_j = sum_{i >= j} alpha_i <r_i, z_i>` the squared A-norm of the error,
     `||x - x_j||^2 = sum_{i >= j} ||p_i||^2 / <p_i, A p_i> (E_i + E_{i+1})`, the sums cut off at the last
-    iteration. What is reported is the error of the iterate `ERROR_WINDOW` iterations ago, which bounds the present one.
+    iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
+    bounds the present one.
 
     Args:
         apply: `p -> A p`.
@@ -71,7 +71,8 @@ def conjugate_gradient(
     error = error.masked_fill(exact, 0.0)
     done = exact | ((residual <= target) & _accurate(error, error_tolerance, x))
     broken = torch.zeros_like(done)
-    history: deque[tuple[Tensor, Tensor]] = deque(maxlen=ERROR_WINDOW)
+    asked = bool((torch.as_tensor(error_tolerance) < float("inf")).any())
+    history: list[tuple[Tensor, Tensor]] = []
     for _ in range(max_iterations):
         live = ~(done | broken)
         if not bool(live.any()):
@@ -85,9 +86,9 @@ def conjugate_gradient(
         alpha = torch.where(live, rz / curvature, 0)
         x = x + alpha.view(scalar) * p
         r = r - alpha.view(scalar) * Ap
-        history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
         residual = torch.where(live, _norm(r), residual)
-        if len(history) == ERROR_WINDOW:
+        if asked:
+            history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
             error = torch.where(live, _past_error(history), error)
         iterations = iterations + live
         # beta = <r', z'> / <r, z>;  p = z' + beta p
@@ -100,19 +101,20 @@ def conjugate_gradient(
     return LinearSolution(x, residual, error, iterations, done)
 
 
-def _past_error(history: deque[tuple[Tensor, Tensor]]) -> Tensor:
-    """The estimate of the error at the oldest iteration of the history."""
-    energy = squared = torch.zeros_like(history[0][0])
-    for decrease, step in reversed(history):
-        squared = squared + step * (2 * energy + decrease)  # E_i + E_{i+1} = 2 E_{i+1} + decrease
-        energy = energy + decrease
-    return squared.sqrt()
+def _past_error(history: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The estimate of the error at the beginning of the last third of the history; inf if that is too short."""
+    window = max(MIN_WINDOW, len(history) // 3)
+    if len(history) < window:
+        return torch.full_like(history[0][0], float("inf"))
+    decrease, step = (torch.stack(terms) for terms in zip(*history[-window:], strict=True))
+    energy = decrease.flip(0).cumsum(0).flip(0)  # E_i
+    return (step * (2 * energy - decrease)).sum(0).sqrt()  # E_{i+1} = E_i - decrease_i
 
 
 def _accurate(error: Tensor, error_tolerance: float | Tensor, x: Tensor) -> Tensor:
-    if isinstance(error_tolerance, float) and error_tolerance == float("inf"):
-        return torch.ones_like(error, dtype=torch.bool)
-    return error <= error_tolerance * _norm(x)
+    return (torch.as_tensor(error_tolerance, device=error.device) == float("inf")) | (
+        error <= error_tolerance * _norm(x)
+    )
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

@@ -134,8 +134,9 @@ class _Run:
         slow = contraction ** (2 / 3)
         left = slow / (1 - slow) * step + error
         distance = torch.where(contraction < 1, left / size, torch.inf)
+        distance = distance.masked_fill(self.residuals[-1] == 0, 0.0)  # exactly: this is the fixed point
         self.contraction = torch.where(update, contraction, self.contraction)
-        self.distance = torch.where(update, distance.nan_to_num(torch.inf), self.distance)
+        self.distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), self.distance)
         self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~self.active)
         self.last_step = torch.where(update, step, torch.nan)
         self.ratio = torch.where(update, ratio, torch.nan)
@@ -160,7 +161,7 @@ class _Run:
         """The mean ratio of the last residuals: a rough contraction factor, kept below 1."""
         recent = torch.stack(self.residuals[-4:])
         ratio = (recent[-1] / recent[0]) ** (1 / max(1, len(recent) - 1))
-        return ratio.clamp(0.3, 0.98)
+        return ratio.nan_to_num(nan=0.3).clamp(0.3, 0.98)
 
     def _no_progress(self) -> Tensor:
         if len(self.residuals) <= STALL_WINDOW:

@@ -46,15 +46,15 @@ class _ImplicitSolve(torch.autograd.Function):
         ctx, apply: ParametricMap, options: dict[str, Any], start: Tensor | None, b: Tensor, *parameters: Tensor
     ):
         x = conjugate_gradient(lambda p: apply(p, *parameters), b, start, **options).x
-        ctx.apply, ctx.options = apply, options
+        ctx.system, ctx.options = apply, options
         ctx.save_for_backward(x, *parameters)
         return x
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, *parameters = ctx.saved_tensors
-        v = conjugate_gradient(lambda p: ctx.apply(p, *parameters), grad, **ctx.options).x
+        v = conjugate_gradient(lambda p: ctx.system(p, *parameters), grad, **ctx.options).x
         with torch.enable_grad():
             theta = [p.detach().requires_grad_(p.is_floating_point()) for p in parameters]
-            grads = torch.autograd.grad(ctx.apply(x.detach(), *theta), theta, -v, allow_unused=True)
+            grads = torch.autograd.grad(ctx.system(x.detach(), *theta), theta, -v, allow_unused=True)
         return None, None, None, v, *grads

@@ -60,10 +60,11 @@ class Solution:
         return self.status is Status.CONVERGED
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"{self.status.name}: {_span(self.iterations)} outer and {_span(self.cg_iterations)} CG iterations, "
-            f"estimated relative distance to the fixed point {float(self.distance.max()):.1e}. {self.status}"
+            f"estimated relative distance to the fixed point {float(self.distance.max()):.1e}."
         )
+        return text if self.converged else f"{text} {self.status}"
 
     def __repr__(self) -> str:
         return f"<Solution {self}>"

@@ -1,0 +1,72 @@
+"""Shared problems. Everything random is seeded; everything double precision unless a test says otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from skimage import data as pictures
+
+import torchdeal as td
+
+torch.set_num_threads(2)
+
+# Benchmark data that cannot be passed on: Set12, the prototype weights, kernels. Tests that need it say so.
+DATA = Path(os.environ.get("TORCHDEAL_DATA", Path(__file__).parents[2] / "shared"))
+
+
+def small_model(channels=1, boundary="reflect", features=6, seed=0, dtype=torch.float64):
+    """An untrained model with few filters and scaled-up responses, so that its masks are not constant."""
+    torch.manual_seed(seed)
+    model = td.DEAL(channels, boundary, features)
+    with torch.no_grad():
+        for kernel in model.mask_filters:
+            kernel.mul_(3)
+        model.phi1.add_(0.05 * torch.rand(31))
+        model.phi2.add_(0.05 * torch.rand(31))
+        model.scaling.copy_(torch.rand_like(model.scaling) + 2)
+        model.kappa.add_(0.5)
+    return model.to(dtype)
+
+
+def dense(apply, shape, dtype=torch.float64):
+    """The matrix of a linear map on `(1, *shape)` tensors, column by column."""
+    size = int(np.prod(shape))
+    columns = apply(torch.eye(size, dtype=dtype).view(size, *shape))
+    return columns.reshape(size, -1).T
+
+
+def picture(name="camera", size=64, row=96, column=192):
+    """A crop of a picture that ships with scikit-image, float32 `(1, C, size, size)` in 0..1."""
+    pixels = getattr(pictures, name)()[row : row + size, column : column + size] / 255
+    tensor = torch.from_numpy(pixels).float()
+    return tensor.permute(2, 0, 1)[None] if tensor.ndim == 3 else tensor[None, None]
+
+
+def noisy(clean, sigma, seed=0):
+    """`clean` plus white noise of `sigma` on the 0..255 scale."""
+    generator = torch.Generator().manual_seed(seed)
+    return clean + sigma / 255 * torch.randn(clean.shape, generator=generator, dtype=clean.dtype)
+
+
+def relative(a, b):
+    """`||a - b|| / ||b||`."""
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.fixture(scope="session")
+def gray():
+    return td.load("gray")
+
+
+@pytest.fixture(scope="session")
+def color():
+    return td.load("color")
+
+
+@pytest.fixture(scope="session")
+def gray_double():
+    return td.load("gray").double()

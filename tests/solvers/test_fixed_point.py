@@ -1,0 +1,139 @@
+"""The outer iteration on small maps whose fixed points are known."""
+
+import math
+
+import pytest
+import torch
+
+from torchdeal.solvers import Status, solve_fixed_point
+
+N = 12
+
+
+def problem(strength, batch=1, seed=0, dtype=torch.float64):
+    """`A(x) = D + strength * diag(1 / (1 + x^2))`, and b with a known fixed point."""
+    generator = torch.Generator().manual_seed(seed)
+    D = torch.linspace(1, 5, N, dtype=dtype).expand(batch, -1)
+    solution = torch.randn(batch, N, dtype=dtype, generator=generator)
+
+    def linearise(x):
+        diagonal = D + strength / (1 + x**2)
+        return lambda p: diagonal * p
+
+    return linearise, linearise(solution)(solution), solution
+
+
+def distance(x, solution):
+    return (x - solution).norm(dim=1) / solution.norm(dim=1)
+
+
+@pytest.mark.parametrize("strength", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-8])
+def test_converges_to_the_fixed_point(strength, tolerance):
+    linearise, b, solution = problem(strength)
+    result = solve_fixed_point(linearise, b, tolerance=tolerance, max_iterations=500)
+    assert result.status is Status.CONVERGED
+    assert float(distance(result.x, solution)) <= tolerance
+    assert float(result.distance) <= tolerance
+
+
+def test_samples_do_not_depend_on_the_batch():
+    linearise, b, _ = problem(3.0, batch=3)
+    b = b * torch.tensor([[1.0], [0.01], [1.0]])
+    together = solve_fixed_point(linearise, b, tolerance=1e-6, max_iterations=500)
+    for i in range(3):
+        alone_map, _, _ = problem(3.0)
+        alone = solve_fixed_point(alone_map, b[i : i + 1], tolerance=1e-6, max_iterations=500)
+        torch.testing.assert_close(together.x[i : i + 1], alone.x, atol=1e-15, rtol=0)
+        assert together.iterations[i] == alone.iterations[0]
+        assert together.cg_iterations[i] == alone.cg_iterations[0]
+
+
+def test_stopping_early_is_said():
+    linearise, b, solution = problem(3.0)
+    result = solve_fixed_point(linearise, b, tolerance=1e-8, max_iterations=4)
+    assert result.status is Status.MAX_ITERATIONS
+    assert not result.converged
+    assert "max_iterations" in str(result.status)
+    assert float(result.distance) > 1e-8
+    true = float(distance(result.x, solution))
+    assert true / 3 < float(result.distance) < 3 * true
+
+
+def test_one_step_is_not_enough_to_know():
+    linearise, b, _ = problem(1.0)
+    result = solve_fixed_point(linearise, b, tolerance=0.5, max_iterations=1)
+    assert result.status is Status.MAX_ITERATIONS
+    assert math.isinf(float(result.distance))
+
+
+def test_expanding_map_is_never_called_converged():
+    # T(x) = b / (1 + c x^2) has a fixed point, but |T'| > 1 there.
+    def linearise(x):
+        return lambda p: (1 + 6 * x**2) * p
+
+    b = torch.full((1, 4), 2.0, dtype=torch.float64)
+    result = solve_fixed_point(linearise, b, tolerance=1e-3, max_iterations=200)
+    assert result.status in (Status.STALLED, Status.MAX_ITERATIONS)
+
+
+def test_divergence_is_said():
+    def linearise(x):
+        scale = 1 / (1 + x.abs().amax(1, keepdim=True)) ** 2
+        return lambda p: scale * p
+
+    b = torch.ones(1, 4, dtype=torch.float64)
+    result = solve_fixed_point(linearise, b, tolerance=1e-3, max_iterations=500)
+    assert result.status is Status.DIVERGED
+
+
+def test_more_than_the_precision_allows_is_said():
+    diagonal, b, _ = problem(3.0, dtype=torch.float32)
+    turn = torch.linalg.qr(torch.randn(N, N, generator=torch.Generator().manual_seed(0)))[0]
+
+    def linearise(x):  # a full matrix, whose residual never becomes exactly zero
+        A = diagonal(x)
+        return lambda p: A(p @ turn) @ turn.T
+
+    result = solve_fixed_point(linearise, b, tolerance=1e-12, max_iterations=2000)
+    assert result.status is Status.STALLED
+    assert "precision" in str(result.status)
+
+
+def test_starting_at_the_fixed_point():
+    linearise, b, solution = problem(3.0)
+    result = solve_fixed_point(linearise, b, solution, tolerance=1e-6, max_iterations=100)
+    assert result.status is Status.CONVERGED
+    assert int(result.iterations) <= 4
+
+
+def test_zero_data():
+    linearise, b, _ = problem(1.0, batch=2)
+    b[0] = 0
+    result = solve_fixed_point(linearise, b, torch.ones_like(b), tolerance=1e-6, max_iterations=100)
+    assert result.converged
+    assert float(result.x[0].abs().max()) == 0
+    assert float(result.distance[0]) == 0
+
+
+def test_path_and_callback_show_every_iteration():
+    linearise, b, _ = problem(3.0)
+    seen = []
+    result = solve_fixed_point(linearise, b, tolerance=1e-6, max_iterations=100, keep_path=True, callback=seen.append)
+    assert len(result.path) == int(result.iterations) + 1 == len(seen) + 1
+    assert [p.iteration for p in seen] == list(range(1, len(seen) + 1))
+    assert torch.equal(result.path[-1], result.x)
+    assert float(result.path[0].norm()) == 0
+    assert len(result.residuals) == len(seen)
+    for k, x in enumerate(result.path[:-1]):
+        expected = float((b - linearise(x)(x)).norm() / b.norm())
+        assert float(result.residuals[k]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_status_of_a_batch_is_that_of_its_worst_sample():
+    linearise, b, _ = problem(3.0, batch=2)
+    b[0] = 0
+    result = solve_fixed_point(linearise, b, tolerance=1e-8, max_iterations=4)
+    assert result.statuses == (Status.CONVERGED, Status.MAX_ITERATIONS)
+    assert result.status is Status.MAX_ITERATIONS
+    assert "MAX_ITERATIONS" in repr(result)
