@@ -14,7 +14,8 @@ import torchdeal as td
 
 torch.set_num_threads(2)
 
-# Benchmark data that cannot be passed on: Set12, the prototype weights, kernels. Tests that need it say so.
+# What cannot be passed on, or is too large: test images under data/test, prototype weights under weights.
+# Tests that need it are skipped where it is not.
 DATA = Path(os.environ.get("TORCHDEAL_DATA", Path(__file__).parents[2] / "shared"))
 
 

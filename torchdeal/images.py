@@ -36,7 +36,9 @@ class ImageFormat:
         return array
 
 
-def to_tensor(image: Any, *, data_range: float | None = None, name: str = "image") -> tuple[Tensor, ImageFormat]:
+def to_tensor(
+    image: Any, *, data_range: float | None = None, name: str = "image", check_range: bool = True
+) -> tuple[Tensor, ImageFormat]:
     """An image as float `(B, C, H, W)` in 0..1, with its format.
 
     Args:
@@ -44,6 +46,7 @@ def to_tensor(image: Any, *, data_range: float | None = None, name: str = "image
             uint8, uint16, or floating point. In numpy arrays the last of 2 or 4 channels is alpha.
         data_range: the value of white; 255, 65535 or 1.0 by default, after the dtype.
         name: how error messages call it.
+        check_range: refuse floating-point images that are clearly not in 0..1.
     """
     if isinstance(image, Tensor):
         tensor, layout, alpha, kind = _torch_to_nchw(image, name)
@@ -62,7 +65,7 @@ def to_tensor(image: Any, *, data_range: float | None = None, name: str = "image
         raise ValueError(f"the {name} holds NaN or infinite values: replace them first")
     if data_range is None:
         data_range = INTEGER_RANGES.get(dtype, 1.0)
-        if is_float:
+        if is_float and check_range:
             _check_range(tensor, name)
     elif not (0 < data_range < float("inf")):
         raise ValueError(f"data_range must be a positive number, not {data_range}")

@@ -82,7 +82,7 @@ def reconstruct(
     parameter = next(model.parameters())
     measurements = _cast(measurements, parameter)
     operator = operator.to(parameter.device, parameter.dtype)
-    with torch.no_grad():
+    with torch.no_grad(), _full_precision():
         b = operator.adjoint(measurements)
         _check_image(b, model, channelwise)
         if H is not None and not isinstance(H, Operator):
@@ -201,9 +201,17 @@ def _linearisation(weights: Weights, operator: Operator, lam: Tensor, alpha: Ten
     return linearise
 
 
+def _full_precision():
+    """Convolutions without TF32, whose errors would drown the residual, and with algorithms that repeat their bits."""
+    return torch.backends.cudnn.flags(
+        enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
+    )
+
+
 def _measurements(y: Any, operator: Operator, data_range: float | None) -> tuple[Tensor, ImageFormat]:
     if operator.measures_images and not (isinstance(y, Tensor) and y.is_complex()):
-        return to_tensor(y, data_range=data_range, name="measurement")
+        # What H scales need not be in 0..1, only the image.
+        return to_tensor(y, data_range=data_range, name="measurement", check_range=isinstance(operator, Identity))
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         raise TypeError(
             f"{type(operator).__name__} needs its measurements as a floating-point torch tensor (B, ...), "

@@ -68,16 +68,22 @@ def reference_reconstruct(
     iterations, cg_iterations, change = 0, 0, float("inf")
     while iterations < max_outer and change > outer_tolerance:
         iterations += 1
-        squared_mask = _mask(model, x, level) ** 2
-
-        def system(p: Tensor, m2: Tensor = squared_mask) -> Tensor:
-            return adjoint(forward(p)) + strength * _filters_adjoint(model, m2 * _filters(model, p))
-
+        system = _system(model, _mask(model, x, level) ** 2, strength, forward, adjoint)
         new, steps = _conjugate_gradient(system, b, x, inner_tolerance, max_inner)
         cg_iterations += steps
         change = float((new - x).norm() / x.norm()) if float(x.norm()) > 0 else float("inf")
         x = new
     return ReferenceResult(x, iterations, cg_iterations, change)
+
+
+def _system(
+    model: DEAL,
+    squared_mask: Tensor,
+    lam: float,
+    forward: Callable[[Tensor], Tensor],
+    adjoint: Callable[[Tensor], Tensor],
+) -> Callable[[Tensor], Tensor]:
+    return lambda p: adjoint(forward(p)) + lam * _filters_adjoint(model, squared_mask * _filters(model, p))
 
 
 def _conjugate_gradient(

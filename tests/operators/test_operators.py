@@ -1,0 +1,166 @@
+"""Every operator earns the same tests: add it to OPERATORS."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import dense
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import convolve
+
+import torchdeal as td
+from torchdeal.operators import Blur, Identity, Mask, Operator, adjoint_gap
+
+SHAPE = (3, 12, 10)  # C, H, W
+
+
+def random(*shape, seed=0):
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+OPERATORS: dict[str, Operator] = {
+    "identity": Identity(),
+    "mask": Mask(random(*SHAPE[1:]) > 0.4),
+    "mask per channel": Mask(random(*SHAPE)),
+    **{
+        f"blur {boundary} {height}x{width}": Blur(random(height, width), boundary)
+        for boundary in ("circular", "zero", "reflect")
+        for height, width in ((1, 1), (5, 5), (4, 7), (6, 3))
+    },
+    "scaled": 2.5 * Blur(random(3, 3)),
+    "composed": Mask(random(*SHAPE[1:]) > 0.5) @ Blur(random(5, 4), "reflect"),
+    "composed and scaled": -0.5 * (Blur(random(3, 3), "zero") @ Mask(random(*SHAPE))),
+}
+
+everyone = pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+
+
+def image(batch=2, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, *SHAPE, dtype=dtype, generator=generator)
+
+
+@everyone
+@every_dtype
+def test_adjoint(operator, dtype):
+    operator = operator.to(dtype=dtype.to_real() if dtype.is_complex else dtype)
+    gap, left, right = adjoint_gap(operator, image(dtype=dtype))
+    assert gap < (1e-5 if dtype in (torch.float32, torch.complex64) else 1e-13), (left, right)
+    assert operator.forward(image(dtype=dtype)).dtype == dtype
+
+
+@everyone
+def test_adjoint_equals_dense_transpose(operator):
+    H = dense(operator.forward, SHAPE)
+    Ht = dense(operator.adjoint, operator.forward(image(1)).shape[1:])
+    torch.testing.assert_close(Ht, H.T, atol=1e-13, rtol=0)
+
+
+@everyone
+@every_dtype
+def test_linearity(operator, dtype):
+    operator = operator.to(dtype=dtype.to_real() if dtype.is_complex else dtype)
+    x, y = image(dtype=dtype), image(dtype=dtype, seed=1)
+    torch.testing.assert_close(operator(2 * x - 3 * y), 2 * operator(x) - 3 * operator(y), atol=1e-4, rtol=1e-4)
+
+
+@everyone
+def test_batch(operator):
+    x = image(3)
+    separate = torch.cat([operator.forward(sample[None]) for sample in x])
+    torch.testing.assert_close(operator.forward(x), separate, atol=1e-13, rtol=0)
+
+
+@everyone
+def test_normal(operator):
+    x = image()
+    torch.testing.assert_close(operator.normal(x), operator.adjoint(operator.forward(x)), atol=1e-12, rtol=0)
+
+
+@everyone
+def test_gradient(operator):
+    x = image(1).requires_grad_()
+    assert torch.autograd.gradcheck(operator.forward, (x,), fast_mode=True)
+    assert torch.autograd.gradcheck(operator.adjoint, (operator.forward(x).detach().requires_grad_(),), fast_mode=True)
+
+
+@everyone
+def test_norm(operator):
+    expected = float(torch.linalg.matrix_norm(dense(operator.forward, SHAPE), 2))
+    assert operator.norm(SHAPE, iterations=500) == pytest.approx(expected, rel=3e-3)
+
+
+@everyone
+def test_to_leaves_the_original_alone(operator):
+    before = operator.forward(image())
+    operator.to(dtype=torch.float32)
+    assert torch.equal(operator.forward(image()), before)
+
+
+@pytest.mark.parametrize(("boundary", "mode"), [("circular", "wrap"), ("zero", "constant"), ("reflect", "mirror")])
+@settings(max_examples=30, deadline=None)
+@given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 99))
+def test_blur_equals_scipy(boundary, mode, height, width, seed):
+    kernel, x = random(height, width, seed=seed), random(1, 1, 11, 10, seed=seed + 1)
+    result = Blur(kernel, boundary).forward(x)[0, 0]
+    np.testing.assert_allclose(result, convolve(x[0, 0].numpy(), kernel.numpy(), mode=mode), atol=1e-12)
+
+
+def test_mask_takes_numpy_and_bool():
+    mask = np.zeros((4, 5), dtype=bool)
+    mask[1] = True
+    result = Mask(mask).forward(torch.ones(1, 2, 4, 5))
+    assert float(result.sum()) == 10
+
+
+def test_shapes_are_checked():
+    with pytest.raises(
+        ValueError, match=r"Mask: the image should have shape \(batch, any, 12, 10\), got \(1, 1, 12, 11\)"
+    ):
+        OPERATORS["mask"].forward(torch.zeros(1, 1, 12, 11))
+    with pytest.raises(ValueError, match="batch dimension"):
+        Identity().forward(torch.zeros(5))
+    with pytest.raises(ValueError, match="smaller than the blur kernel"):
+        Blur(torch.ones(9, 9)).forward(torch.zeros(1, 1, 8, 20))
+
+
+@pytest.mark.parametrize("bad", [np.array([[np.nan]]), np.ones(3), np.ones((2, 2)) * 1j, np.ones((0, 3))])
+def test_bad_kernels(bad):
+    with pytest.raises((ValueError, TypeError), match="kernel"):
+        Blur(bad)
+
+
+def test_unknown_boundary():
+    with pytest.raises(ValueError, match="mirrored"):
+        Blur(torch.ones(3, 3), "mirrored")
+
+
+class Pair:
+    """An operator written by a user, with no base class."""
+
+    def forward(self, x):
+        return 2 * x.flip(-1)
+
+    def adjoint(self, y):
+        return 2 * y.flip(-1)
+
+
+class Physics:
+    def A(self, x):
+        return 3 * x
+
+    def A_adjoint(self, y):
+        return 3 * y
+
+
+@pytest.mark.parametrize("obj", [Pair(), Physics(), (lambda x: 3 * x, lambda y: 3 * y), Identity()])
+def test_as_operator(obj):
+    operator = td.as_operator(obj)
+    assert isinstance(operator, Operator)
+    assert adjoint_gap(operator, image())[0] < 1e-13
+
+
+def test_as_operator_names_the_remedy():
+    with pytest.raises(TypeError, match="forward and adjoint"):
+        td.as_operator(object())
