@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import platform
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before `deal --help` is answered
-    import numpy as np
-
-    from torchdeal.files import ImageFile
-    from torchdeal.model import DEAL
-    from torchdeal.solvers import Solution
+import torchdeal
+from torchdeal import files, solvers
+from torchdeal.checkpoint import BUNDLED, bundled_path, card, load
+from torchdeal.images import to_tensor
+from torchdeal.model import DEAL
+from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
+from torchdeal.solvers import Solution, Status
+from torchdeal.tuning import estimate_sigma
 
 app = typer.Typer(
     name="deal",
@@ -109,8 +117,8 @@ def denoise(
     device: Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")] = Device.auto,
     tolerance: Annotated[
         float, typer.Option(help="Stop when the estimated relative distance to the fixed point is below this.")
-    ] = 1e-3,
-    max_iterations: Annotated[int, typer.Option(min=1, help="Outer iterations at most.")] = 500,
+    ] = DEFAULT_TOLERANCE,
+    max_iterations: Annotated[int, typer.Option(min=1, help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS,
     channelwise: Annotated[
         bool, typer.Option("--channelwise", help="Apply a gray model to each channel of a colour image.")
     ] = False,
@@ -121,8 +129,6 @@ def denoise(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")] = False,
 ) -> None:
     """Remove white Gaussian noise from images (PNG, JPEG, WebP, TIFF, npy; 8 bit, 16 bit, float)."""
-    from torchdeal.files import ImageFileError
-
     jobs = _plan(paths)
     settings = Settings(
         sigma, model, _device(device), tolerance, max_iterations, channelwise, data_range, quiet=as_json
@@ -130,18 +136,19 @@ def denoise(
     models: dict[str, DEAL] = {}
     outcomes: list[Outcome] = []
     failures: dict[str, str] = {}
-    for source, target in jobs:
-        try:
-            outcome = _denoise_file(source, target, settings, models)
-        except (ImageFileError, ValueError, TypeError, FileNotFoundError) as error:
-            if len(jobs) == 1:
-                raise
-            failures[str(source)] = str(error)
-            _complain("Error", f"{source}: {error}" if str(source) not in str(error) else str(error))
-            continue
-        outcomes.append(outcome)
-        if not as_json:
-            _show(outcome)
+    with _interruptible():
+        for source, target in jobs:
+            try:
+                outcome = _denoise_file(source, target, settings, models)
+            except (files.ImageFileError, ValueError, TypeError, FileNotFoundError) as error:
+                if len(jobs) == 1:
+                    raise
+                failures[str(source)] = str(error)
+                _complain("Error", f"{source}: {error}" if str(source) not in str(error) else str(error))
+                continue
+            outcomes.append(outcome)
+            if not as_json:
+                _show(outcome)
     if as_json:
         print(json.dumps({"results": [asdict(o) for o in outcomes], "failures": failures}, indent=2))
     if failures:
@@ -165,9 +172,8 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instea
         output.print(f"\n[bold]weights {name}[/bold]")
         table = Table.grid(padding=(0, 2))
         for key, value in content.items():
-            table.add_row(
-                f"  {key}", ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-            )
+            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+            table.add_row(f"  {key}", text)
         output.print(table)
 
 
@@ -176,9 +182,6 @@ def main() -> None:
     warnings.showwarning = lambda message, *_, **__: _complain("Warning", str(message))
     try:
         app()
-    except KeyboardInterrupt:
-        _complain("Interrupted", "files that were not finished are as they were")
-        sys.exit(130)
     except Exception as error:
         if not _is_foreseeable(error):
             raise
@@ -186,11 +189,19 @@ def main() -> None:
         sys.exit(1)
 
 
-def _is_foreseeable(error: Exception) -> bool:
-    from torchdeal.files import ImageFileError
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends with one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _complain("Interrupted", "files that were not finished are as they were")
+        raise typer.Exit(130) from None
 
+
+def _is_foreseeable(error: Exception) -> bool:
     memory = type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error)
-    return memory or isinstance(error, (ImageFileError, ValueError, TypeError, OSError, MemoryError))
+    return memory or isinstance(error, (files.ImageFileError, ValueError, TypeError, OSError, MemoryError))
 
 
 def _complain(kind: str, text: str) -> None:
@@ -201,8 +212,6 @@ def _complain(kind: str, text: str) -> None:
 
 def _plan(paths: list[Path]) -> list[tuple[Path, Path]]:
     """Which file goes where; raises before any work is done if something cannot be."""
-    from torchdeal.files import check_writable
-
     if len(paths) < 2:
         raise ValueError("give at least one input and then the output: deal denoise IN... OUT")
     *inputs, out = paths
@@ -223,24 +232,20 @@ def _plan(paths: list[Path]) -> list[tuple[Path, Path]]:
             raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
         out.mkdir()
     for target in targets:
-        check_writable(target)
+        files.check_writable(target)
     return list(zip(sources, targets, strict=True))
 
 
 def _expand(path: Path) -> list[Path]:
-    from torchdeal.files import SUFFIXES
-
     if not path.is_dir():
         return [path]
-    files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+    files = sorted(p for p in path.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
     if not files:
-        raise ValueError(f"{path}: no images in this folder ({', '.join(SUFFIXES)})")
+        raise ValueError(f"{path}: no images in this folder ({', '.join(files.SUFFIXES)})")
     return files
 
 
 def _device(choice: Device) -> str:
-    import torch
-
     if choice is Device.auto:
         return "cuda" if torch.cuda.is_available() else "cpu"
     if choice is Device.cuda and not torch.cuda.is_available():
@@ -251,12 +256,8 @@ def _device(choice: Device) -> str:
 
 
 def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[str, DEAL]) -> Outcome:
-    import numpy as np
-
-    from torchdeal.files import read, write
-
     started = time.perf_counter()
-    image = read(source)
+    image = files.read(source)
     model = _model_for(image, settings, models)
     solutions: list[Solution] = []
     levels: list[float] = []
@@ -269,7 +270,7 @@ def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[s
             solutions.append(solution)
             levels.append(level)
     pixels = np.stack([s.x for s in solutions]) if image.pixels.ndim == 4 else solutions[0].x
-    write(target, replace(image, pixels=pixels))
+    files.write(target, replace(image, pixels=pixels))
     worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
     return Outcome(
         input=str(source),
@@ -286,10 +287,8 @@ def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[s
     )
 
 
-def _model_for(image: ImageFile, settings: Settings, models: dict[str, DEAL]) -> str:
+def _model_for(image: files.ImageFile, settings: Settings, models: dict[str, DEAL]) -> str:
     """The name of the model for the image, which is loaded on first use."""
-    from torchdeal import load
-
     has_colour = image.pixels.ndim == 3 and image.pixels.shape[-1] in (3, 4) and not settings.channelwise
     name = settings.model or ("color" if has_colour else "gray")
     if name not in models:
@@ -297,12 +296,8 @@ def _model_for(image: ImageFile, settings: Settings, models: dict[str, DEAL]) ->
     return name
 
 
-def _denoise_frame(frame: np.ndarray, model: DEAL, settings: Settings, callback: Any) -> tuple[Solution, float]:
+def _denoise_frame(frame: np.ndarray, model: DEAL, settings: Settings, callback: Callable) -> tuple[Solution, float]:
     """The solution, and the noise level on the 0..255 scale."""
-    from torchdeal import reconstruct
-    from torchdeal.images import to_tensor
-    from torchdeal.tuning import estimate_sigma
-
     unit = to_tensor(frame, data_range=settings.data_range)[1].data_range / 255
     if settings.sigma is not None:
         sigma = settings.sigma * unit
@@ -321,7 +316,7 @@ def _denoise_frame(frame: np.ndarray, model: DEAL, settings: Settings, callback:
     return solution, sigma / unit
 
 
-def _frames(image: ImageFile) -> list[np.ndarray]:
+def _frames(image: files.ImageFile) -> list[np.ndarray]:
     """The images of a stack one by one: their masks would not fit into memory together."""
     return list(image.pixels) if image.pixels.ndim == 4 else [image.pixels]
 
@@ -340,12 +335,12 @@ def _progress(quiet: bool) -> Progress:
     return Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal)
 
 
-def _reporter(progress: Progress, label: str, tolerance: float) -> Any:
+def _reporter(progress: Progress, label: str, tolerance: float) -> Callable[[solvers.Progress], None]:
     """A callback that moves the bar: full when the residual, on a log scale, is well below the tolerance."""
     task = progress.add_task(label, total=1.0, iteration=0, residual=1.0)
-    goal = math.log(min(0.1 * tolerance, 0.1))
+    goal = math.log(min(max(0.1 * tolerance, 1e-12), 0.1))
 
-    def report(state: Any) -> None:
+    def report(state: solvers.Progress) -> None:
         residual = float(state.residual.nan_to_num(0).max())
         done = math.log(residual) / goal if residual > 0 else 1.0
         progress.update(task, completed=min(max(done, 0.0), 0.99), iteration=state.iteration, residual=residual)
@@ -362,26 +357,17 @@ def _show(outcome: Outcome) -> None:
         markup=False,
     )
     if not outcome.converged:
-        from torchdeal import Status
-
         remedy = str(Status[outcome.status]).replace("max_iterations", "--max-iterations")
         _complain("Warning", f"{outcome.output} did not converge. {remedy}")
 
 
 def _environment() -> dict[str, str]:
-    import platform
-
-    import numpy
-    import torch
-
-    import torchdeal
-
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "torchdeal": torchdeal.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "threads": str(torch.get_num_threads()),
         "cuda": gpu,
         "mps": "yes" if torch.backends.mps.is_available() else "none",
@@ -389,10 +375,6 @@ def _environment() -> dict[str, str]:
 
 
 def _cards() -> dict[str, dict[str, Any]]:
-    import hashlib
-
-    from torchdeal.checkpoint import BUNDLED, bundled_path, card
-
     cards = {}
     for name in BUNDLED:
         content = card(name)

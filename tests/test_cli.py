@@ -1,0 +1,262 @@
+"""The command as a user runs it: exit codes, what is printed where, and what is left on disk."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from conftest import noisy, picture
+from PIL import Image
+
+import torchdeal as td
+from torchdeal import cli
+
+
+@pytest.fixture
+def deal(monkeypatch, capsys, tmp_path):
+    """Run `deal ...` in a folder of its own; returns exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["deal", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out, captured.err
+
+    return run
+
+
+def save(path, name="camera", size=24, sigma=20, **options):
+    clean = picture(name, size, **options)
+    pixels = (noisy(clean, sigma)[0].clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(-1).numpy()
+    Image.fromarray(pixels).save(path)
+    return (clean[0].permute(1, 2, 0).squeeze(-1).numpy() * 255), pixels
+
+
+def test_denoise_a_file(deal, tmp_path):
+    clean, image = save("in.png")
+    code, out, err = deal("denoise", "in.png", "out.png", "--sigma", 20)
+    assert code == 0
+    assert err == ""
+    for word in ("out.png", "sigma 20", "iterations", "CONVERGED", "distance to the fixed point", " s"):
+        assert word in out
+    result = np.asarray(Image.open("out.png"))
+    assert result.dtype == np.uint8
+    assert np.mean((result - clean) ** 2) < 0.3 * np.mean((image - clean) ** 2)
+    assert sorted(os.listdir(tmp_path)) == ["in.png", "out.png"]
+
+
+def test_result_is_that_of_the_library(deal):
+    _, image = save("in.png")
+    deal("denoise", "in.png", "out.png", "--sigma", 20)
+    assert np.array_equal(np.asarray(Image.open("out.png")), td.denoise(image, 20.0))
+
+
+def test_sigma_means_the_same_at_every_bit_depth(deal):
+    values = noisy(picture(size=24), 20)[0, 0].clamp(0, 1).numpy()
+    tifffile.imwrite("u16.tif", (values * 65535).round().astype(np.uint16))
+    tifffile.imwrite("f32.tif", values.astype(np.float32))
+    np.save("range.npy", values.astype(np.float64) * 4000)
+    for name in ("u16.tif", "f32.tif"):
+        assert deal("denoise", name, f"out_{name}", "--sigma", 20)[0] == 0
+    assert deal("denoise", "range.npy", "out.npy", "--sigma", 20, "--data-range", 4000)[0] == 0
+    u16, f32, scaled = tifffile.imread("out_u16.tif"), tifffile.imread("out_f32.tif"), np.load("out.npy")
+    assert (u16.dtype, f32.dtype, scaled.dtype) == (np.uint16, np.float32, np.float64)
+    np.testing.assert_allclose(u16 / 65535, f32, atol=1e-3)
+    np.testing.assert_allclose(scaled / 4000, f32, atol=1e-3)
+
+
+def test_colour_and_gray_models_are_chosen_by_the_image(deal):
+    save("gray.png")
+    save("color.png", "astronaut")
+    code, out, _ = deal("denoise", "gray.png", "color.png", "out", "--sigma", 20, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert [r["model"] for r in report["results"]] == ["gray", "color"]
+    assert sorted(os.listdir("out")) == ["color.png", "gray.png"]
+
+
+def test_json_report(deal):
+    save("in.png")
+    code, out, err = deal("denoise", "in.png", "out.png", "--sigma", 20, "--json")
+    (result,) = json.loads(out)["results"]
+    assert code == 0
+    assert err == ""
+    assert result["converged"] is True
+    assert result["status"] == "CONVERGED"
+    assert 0 < result["distance"] < 1e-3
+    assert result["sigma"] == 20
+    assert result["iterations"] > 2
+    assert result["device"] in ("cpu", "cuda")
+
+
+def test_folder(deal):
+    os.mkdir("in")
+    for index in range(2):
+        save(f"in/{index}.png", row=10 * index)
+    Path("in/notes.txt").touch()
+    code, out, _ = deal("denoise", "in", "out", "--sigma", 20)
+    assert code == 0
+    assert sorted(os.listdir("out")) == ["0.png", "1.png"]
+    assert out.count("CONVERGED") == 2
+
+
+def test_stack(deal):
+    frames = np.stack([(noisy(picture(size=20, row=r), 15)[0, 0].clamp(0, 1) * 65535).numpy() for r in (0, 30)])
+    tifffile.imwrite("stack.tif", frames.round().astype(np.uint16), photometric="minisblack")
+    assert deal("denoise", "stack.tif", "out.tif", "--sigma", 15)[0] == 0
+    result = tifffile.imread("out.tif")
+    assert result.shape == (2, 20, 20)
+    assert result.dtype == np.uint16
+
+
+def test_sigma_is_estimated(deal):
+    save("in.png", size=64, sigma=30)
+    code, out, _ = deal("denoise", "in.png", "out.png", "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["sigma"] == pytest.approx(30, rel=0.2)
+
+
+def test_own_weights(deal):
+    save("in.png")
+    td.save(td.load("gray"), "mine.safetensors")
+    assert deal("denoise", "in.png", "a.png", "--sigma", 20, "--model", "mine.safetensors")[0] == 0
+    assert deal("denoise", "in.png", "b.png", "--sigma", 20)[0] == 0
+    assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
+
+
+def test_not_converged_is_a_warning_and_exit_code_0(deal):
+    save("in.png")
+    code, out, err = deal("denoise", "in.png", "out.png", "--sigma", 20, "--max-iterations", 2)
+    assert code == 0
+    assert "MAX_ITERATIONS" in out
+    assert "Warning" in err
+    assert "--max-iterations" in err
+    assert os.path.exists("out.png")
+
+
+def test_untrained_sigma_is_a_warning(deal):
+    save("in.png")
+    code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 70, "--max-iterations", 3)
+    assert code == 0
+    assert "beyond the noise levels" in err
+
+
+def test_channelwise(deal):
+    save("in.png", "astronaut")
+    code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 20, "--model", "gray")
+    assert code == 1
+    assert "channelwise" in err
+    assert deal("denoise", "in.png", "out.png", "--sigma", 20, "--channelwise")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.png", "out.png"], "missing.png: no such file"),
+        (["in.png", "no/where/out.png"], "does not exist"),
+        (["in.png", "in.png"], "would overwrite the input"),
+        (["in.png", "./in.png"], "would overwrite the input"),
+        (["in.png", "out.xyz"], "unknown format"),
+        (["in.png"], "at least one input and then the output"),
+        (["empty", "out"], "no images in this folder"),
+        (["truncated.png", "out.png"], "not a readable image"),
+        (["text.jpg", "out.png"], "not a readable image"),
+        (["tiny.png", "out.png"], "at least 15 x 15"),
+        (["nan.npy", "out.npy"], "NaN"),
+        (["wide.npy", "out.npy"], "data_range"),
+        (["in.png", "out.png", "--sigma", "-3"], "sigma must be finite and at least 0"),
+        (["in.png", "out.png", "--sigma", "nan"], "sigma must be finite"),
+        (["in.png", "out.png", "--tolerance", "0"], "tolerance must be a positive number"),
+        (["in.png", "out.png", "--model", "grey"], "no weights at grey"),
+        (["in.png", "out.png", "--model", "hostile.pth"], "could run code"),
+        (["in.png", "in.png", "out"], "two inputs have this name"),
+        (["in.png", "tiny.png", "in.png"], "must be a folder"),
+        (["folder", "folder"], "would overwrite the input"),
+        *([] if torch.cuda.is_available() else [(["in.png", "out.png", "--device", "cuda"], "use --device cpu")]),
+    ],
+)
+def test_bad_input_is_one_clear_line(deal, arguments, message):
+    save("in.png")
+    save("tiny.png", size=14)
+    os.mkdir("empty")
+    os.mkdir("folder")
+    save("folder/a.png")
+    Path("truncated.png").write_bytes(Path("in.png").read_bytes()[:200])
+    Path("text.jpg").write_text("hello")
+    np.save("nan.npy", np.full((20, 20), np.nan))
+    np.save("wide.npy", np.full((20, 20), 200.0))
+    torch.save({"a": os.system}, "hostile.pth")
+    before = {name: os.path.getmtime(name) for name in os.listdir(".")}
+    code, out, err = deal("denoise", *arguments)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("Error: ")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert {name: os.path.getmtime(name) for name in os.listdir(".")} == before
+
+
+def test_usage_errors(deal):
+    save("in.png")
+    for arguments in (
+        ["denoise", "in.png", "out.png", "--sgima", "3"],
+        ["denoise", "in.png", "out.png", "--device", "tpu"],
+    ):
+        code, _, err = deal(*arguments)
+        assert code == 2
+        assert "Usage" in err
+    assert not os.path.exists("out.png")
+
+
+def test_one_bad_file_does_not_stop_the_others(deal):
+    os.mkdir("in")
+    save("in/good.png")
+    Path("in/bad.png").write_text("hello")
+    code, out, err = deal("denoise", "in", "out", "--sigma", 20)
+    assert code == 1
+    assert "good.png" in out
+    assert "bad.png" in err
+    assert "1 of 2 images failed" in err
+    assert os.listdir("out") == ["good.png"]
+
+
+def test_interrupt_leaves_nothing(deal, monkeypatch):
+    save("in.png")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "reconstruct", interrupted)
+    code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 20)
+    assert code == 130
+    assert "Interrupted" in err
+    assert not os.path.exists("out.png")
+
+
+def test_info(deal):
+    code, out, _ = deal("info")
+    assert code == 0
+    for word in (td.__version__, torch.__version__, "weights gray", "weights color", "BSD68", "468570", "MIT"):
+        assert word in out
+    code, out, _ = deal("info", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["weights"]["color"]["intact"] == "yes"
+
+
+def test_help_shows_examples(deal):
+    code, out, _ = deal("denoise", "--help")
+    assert code == 0
+    assert "deal denoise noisy.png clean.png --sigma 25" in out
+    assert "0..255" in out

@@ -1,0 +1,32 @@
+import json
+import statistics
+import subprocess
+import sys
+
+import torchdeal as td
+
+TIMER = "import time, sys; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+
+
+def seconds(module: str) -> float:
+    out = subprocess.run([sys.executable, "-c", TIMER.format(module)], capture_output=True, text=True, check=True)
+    return float(out.stdout)
+
+
+def test_import_is_light():
+    """Less than 1.3 times the import of torch alone: the median ratio of pairs, measured side by side."""
+    seconds("torchdeal")  # compile and cache
+    ratios = [seconds("torchdeal") / seconds("torch") for _ in range(5)]
+    assert statistics.median(ratios) < 1.3, ratios
+
+
+def test_optional_and_heavy_modules_are_imported_where_used():
+    heavy = ["PIL", "tifffile", "typer", "rich", "skimage", "scipy", "safetensors", "matplotlib"]
+    script = f"import json, sys, torchdeal; print(json.dumps([m for m in {heavy!r} if m in sys.modules]))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(out.stdout) == []
+
+
+def test_public_names_exist():
+    for name in td.__all__:
+        assert getattr(td, name) is not None
