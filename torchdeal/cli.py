@@ -237,12 +237,13 @@ def _plan(paths: list[Path]) -> list[tuple[Path, Path]]:
 
 
 def _expand(path: Path) -> list[Path]:
+    """The images in a folder, or the path itself."""
     if not path.is_dir():
         return [path]
-    files = sorted(p for p in path.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
-    if not files:
+    images = sorted(p for p in path.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
+    if not images:
         raise ValueError(f"{path}: no images in this folder ({', '.join(files.SUFFIXES)})")
-    return files
+    return images
 
 
 def _device(choice: Device) -> str:
