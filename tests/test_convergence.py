@@ -11,9 +11,9 @@ from torchdeal.operators import Blur, Operator
 from torchdeal.reference import reference_reconstruct
 
 CROPS = {
-    "camera": picture("camera", 56),
-    "coins": picture("coins", 56, 40, 40),
-    "brick": picture("brick", 56, 100, 100),
+    "camera": picture("camera", 48),
+    "coins": picture("coins", 48, 40, 40),
+    "brick": picture("brick", 48, 100, 100),
 }
 KERNEL = torch.ones(5, 5) / 25
 
@@ -113,7 +113,7 @@ def test_agrees_with_the_reference_on_operators_boundaries_and_colour(channels):
     for boundary in ("reflect", "zero"):
         model = small_model(channels, boundary)
         y = H.forward(torch.rand(1, channels, 18, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
-        options = {"inner_tolerance": 1e-20, "outer_tolerance": 1e-9}
+        options = {"inner_tolerance": 1e-18, "outer_tolerance": 1e-8}
         oracle = reference_reconstruct(y, model, sigma=20, lam=0.7, forward=H.forward, adjoint=H.adjoint, **options)
         result = td.reconstruct(y, H, model=model, sigma=20 / 255, lam=0.7, tolerance=1e-7)
         assert relative(result.x, oracle.x) < 1e-6
@@ -143,7 +143,7 @@ def test_default_tolerance_costs_no_psnr_on_set12(gray):
         return float(-10 * torch.log10((x.clamp(0, 1) - clean).square().mean()))
 
     default = td.reconstruct(y, model=gray, sigma=25 / 255)
-    tight = td.reconstruct(y, model=gray, sigma=25 / 255, tolerance=2e-5, start=default.x)
+    tight = td.reconstruct(y, model=gray, sigma=25 / 255, tolerance=1e-4, start=default.x)
     assert tight.converged
     assert psnr(default.x) == pytest.approx(psnr(tight.x), abs=0.02)
     assert psnr(tight.x) > 29.5

@@ -5,7 +5,9 @@ import torch
 from conftest import noisy, picture, relative
 
 import torchdeal as td
-from torchdeal.operators import Blur
+from torchdeal.operators import Blur, Identity
+from torchdeal.precision import full_precision
+from torchdeal.reconstruct import attentive_step
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -34,6 +36,19 @@ def test_same_input_same_bits():
     y = noisy(picture(size=48), 15).cuda()
     first, second = (td.reconstruct(y, model="gray", sigma=15 / 255).x for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_gradient_of_one_step_agrees_with_the_cpu():
+    def gradients(device):
+        model = td.load("gray", device=device).requires_grad_(True)
+        y = torch.cat([noisy(picture(size=32), s) for s in (10, 30)]).to(device)
+        weights, sigma = model.weights(), torch.tensor([10.0, 30.0], device=device)
+        with full_precision():
+            x, _ = attentive_step(y, y, Identity(), weights, lam=weights.lam(sigma), alpha=weights.alpha(sigma))
+            x.square().sum().backward()
+        return torch.cat([p.grad.flatten().cpu() for p in model.parameters()])
+
+    assert relative(gradients("cuda"), gradients("cpu")) < 0.01
 
 
 def test_a_model_is_not_moved_by_a_call():

@@ -21,6 +21,7 @@ from torchdeal.checkpoint import load
 from torchdeal.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint
+from torchdeal.precision import full_precision
 from torchdeal.solvers import Progress, Solution, implicit_solve, solve_fixed_point
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
@@ -82,7 +83,7 @@ def reconstruct(
     parameter = next(model.parameters())
     measurements = _cast(measurements, parameter)
     operator = operator.to(parameter.device, parameter.dtype)
-    with torch.no_grad(), _full_precision():
+    with torch.no_grad(), full_precision():
         b = operator.adjoint(measurements)
         _check_image(b, model, channelwise)
         if H is not None and not isinstance(H, Operator):
@@ -199,13 +200,6 @@ def _linearisation(weights: Weights, operator: Operator, lam: Tensor, alpha: Ten
         return apply
 
     return linearise
-
-
-def _full_precision():
-    """Convolutions without TF32, whose errors would drown the residual, and with algorithms that repeat their bits."""
-    return torch.backends.cudnn.flags(
-        enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
-    )
 
 
 def _measurements(y: Any, operator: Operator, data_range: float | None) -> tuple[Tensor, ImageFormat]:

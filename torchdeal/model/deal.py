@@ -21,6 +21,7 @@ from torchdeal.model.spline import (
     non_increasing,
     sigma_spline,
 )
+from torchdeal.precision import full_precision
 
 LAM_FLOOR = 1e-3  # kappa(sigma) stays above it: lam > 0 is what makes A positive definite
 SIGMA_MAX = 50.0  # the largest noise level seen in training, on the 0..255 scale
@@ -111,8 +112,11 @@ class DEAL(nn.Module):
         return self._cached[1]
 
     def _constrained(self) -> Weights:
+        # Trained filters have many frequencies of nearly the same, largest gain: TF32 would pick a wrong one.
+        with full_precision():
+            filters = normalised(zero_mean(tuple(self.filters)))
         return Weights(
-            filters=normalised(zero_mean(tuple(self.filters))),
+            filters=filters,
             mask_filters=zero_mean(tuple(self.mask_filters)),
             mix=tuple(self.mix),
             phi=(non_decreasing(self.phi1), non_decreasing(self.phi2), non_increasing(self.phi3)),
