@@ -255,6 +255,10 @@ def test_info(deal):
     assert facts["weights"]["color"]["intact"] == "yes"
 
 
+def test_version(deal):
+    assert deal("--version")[:2] == (0, f"torchdeal {td.__version__}\n")
+
+
 def test_help_shows_examples(deal):
     code, out, _ = deal("denoise", "--help")
     assert code == 0

@@ -84,8 +84,18 @@ class Outcome:
     seconds: float
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"torchdeal {torchdeal.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def deal() -> None:
+def deal(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Image reconstruction by deep attentive least squares (DEAL)."""
 
 

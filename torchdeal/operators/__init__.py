@@ -1,7 +1,7 @@
 """Linear operators `H`: what turns an image into measurements."""
 
-from torchdeal.operators.adapters import as_operator, check_adjoint
-from torchdeal.operators.base import Compose, Operator, Scaled, adjoint_gap
+from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint
+from torchdeal.operators.base import Compose, Operator, Scaled
 from torchdeal.operators.imaging import Blur, BlurBoundary, Identity, Mask
 
 __all__ = [

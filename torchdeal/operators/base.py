@@ -74,7 +74,7 @@ class Operator(ABC):
         dtype = torch.complex128 if complex_image else torch.float64
         operator = self.to(dtype=torch.float64)
         x = torch.randn(1, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
-        x = x.to(self._device())
+        x = x.to(self.device)
         value = 0.0
         for _ in range(iterations):
             size = float(torch.linalg.vector_norm(x))
@@ -84,12 +84,12 @@ class Operator(ABC):
             value = float(torch.linalg.vector_norm(x))
         return value**0.5
 
-    def _device(self) -> torch.device:
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are; the CPU if it has none."""
         for value in vars(self).values():
-            if isinstance(value, Tensor):
+            if isinstance(value, (Tensor, Operator)):
                 return value.device
-            if isinstance(value, Operator):
-                return value._device()
         return torch.device("cpu")
 
     def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
@@ -133,39 +133,6 @@ class Scaled(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return self.factor * self.operator.adjoint(y)
-
-
-def adjoint_gap(operator: Operator, x: Tensor) -> tuple[float, complex, complex]:
-    """How far `operator.adjoint` is from the adjoint of `operator.forward`, on random data.
-
-    Draws u like `x` and v like `H x` (double precision) and compares `<H u, v>` with `<u, H^T v>`.
-
-    Args:
-        operator: the operator.
-        x: an image `(B, C, H, W)` whose shape, dtype and device are used; its values are not.
-
-    Returns:
-        the gap `|<H u, v> - <u, H^T v>| / (||H u|| ||v||)`, which is rounding error for a right adjoint, and the two
-        inner products.
-    """
-    generator = torch.Generator().manual_seed(0)
-    u = _random_like(x, generator)
-    Hu = operator.forward(u)
-    v = _random_like(Hu, generator)
-    left, right = _inner(Hu, v), _inner(u, operator.adjoint(v))
-    if not (x.is_complex() and Hu.is_complex()):  # over the reals only the real parts have to agree
-        left, right = left.real, right.real
-    scale = float(torch.linalg.vector_norm(Hu) * torch.linalg.vector_norm(v))
-    return abs(left - right) / scale if scale else abs(right), left, right
-
-
-def _random_like(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, dtype=like.dtype, generator=generator).to(like.device)
-
-
-def _inner(a: Tensor, b: Tensor) -> complex:
-    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    return complex(torch.vdot(a.flatten().to(wide), b.flatten().to(wide)))
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

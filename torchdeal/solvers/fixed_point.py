@@ -67,7 +67,7 @@ def solve_fixed_point(
         keep_path: return all iterates.
         callback: called with a `Progress` after each outer iteration.
     """
-    run = _Run(b, start, tolerance, max_iterations)
+    run = _Run(b, start, tolerance)
     path = [run.x] if keep_path else []
     for iteration in range(1, max_iterations + 1):
         if not bool(run.active.any()):
@@ -83,7 +83,7 @@ def solve_fixed_point(
 class _Run:
     """The state of one call, a vector entry per sample."""
 
-    def __init__(self, b: Tensor, start: Tensor | None, tolerance: float, max_iterations: int):
+    def __init__(self, b: Tensor, start: Tensor | None, tolerance: float):
         batch, options = len(b), {"device": b.device, "dtype": b.real.dtype}
         self.b, self.tolerance = b, tolerance
         self.b_norm = _norm(b)
