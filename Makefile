@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from skimage import data as pictures
 
 import torchdeal as td
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the tests run side by side, one process per core
 
 # What cannot be passed on, or is too large: test images under data/test, prototype weights under weights.
 # Tests that need it are skipped where it is not.

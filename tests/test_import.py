@@ -1,5 +1,4 @@
 import json
-import statistics
 import subprocess
 import sys
 
@@ -14,10 +13,11 @@ def seconds(module: str) -> float:
 
 
 def test_import_is_light():
-    """Less than 1.3 times the import of torch alone: the median ratio of pairs, measured side by side."""
+    """Less than 1.3 times the import of torch alone: the best of several, measured in turn."""
     seconds("torchdeal")  # compile and cache
-    ratios = [seconds("torchdeal") / seconds("torch") for _ in range(5)]
-    assert statistics.median(ratios) < 1.3, ratios
+    pairs = [(seconds("torchdeal"), seconds("torch")) for _ in range(6)]
+    ours, torchs = (min(times) for times in zip(*pairs, strict=True))
+    assert ours < 1.3 * torchs, pairs
 
 
 def test_optional_and_heavy_modules_are_imported_where_used():
