@@ -55,14 +55,14 @@ def conjugate_gradient(
         preconditioner: `r -> P r` with `P` Hermitian positive definite, close to `A^-1`.
     """
     scalar = (-1,) + (1,) * (b.ndim - 1)
-    b_norm = _norm(b)
+    b_norm = sample_norms(b)
     target = tolerance * b_norm
     x = torch.zeros_like(b) if start is None else start.clone()
     r = b.clone() if start is None else b - apply(x)
     z = preconditioner(r) if preconditioner else r
     p = z
     rz = _inner(r, z)
-    residual = _norm(r)
+    residual = sample_norms(r)
     error = torch.full_like(residual, float("inf"))
     iterations = torch.zeros_like(residual, dtype=torch.long)
     # b = 0 has the solution 0, whatever the start was; a zero residual leaves nothing to do.
@@ -86,7 +86,7 @@ def conjugate_gradient(
         alpha = torch.where(live, rz / curvature, 0)
         x = x + alpha.view(scalar) * p
         r = r - alpha.view(scalar) * Ap
-        residual = torch.where(live, _norm(r), residual)
+        residual = torch.where(live, sample_norms(r), residual)
         if asked:
             history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
             error = torch.where(live, _past_error(history), error)
@@ -113,7 +113,7 @@ def _past_error(history: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 def _accurate(error: Tensor, error_tolerance: float | Tensor, x: Tensor) -> Tensor:
     return (torch.as_tensor(error_tolerance, device=error.device) == float("inf")) | (
-        error <= error_tolerance * _norm(x)
+        error <= error_tolerance * sample_norms(x)
     )
 
 
@@ -123,5 +123,6 @@ def _inner(a: Tensor, b: Tensor) -> Tensor:
     return product.flatten(1).sum(1)
 
 
-def _norm(a: Tensor) -> Tensor:
+def sample_norms(a: Tensor) -> Tensor:
+    """`||a||` per sample, `(B,)`."""
     return torch.linalg.vector_norm(a.flatten(1), dim=1)

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import LinearMap, conjugate_gradient
+from torchdeal.solvers.cg import LinearMap, conjugate_gradient, sample_norms
 from torchdeal.solvers.result import Solution, Status
 
 LOOSE = 0.5  # reduction of the residual by a loose solve
 ACCURATE = 0.1  # reduction of the residual, and relative error of the correction, of an accurate one
 ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
 CG_LIMIT = 1000
-STALL_WINDOW = 25  # iterations in which the residual must fall by STALL_FACTOR
+STALL_WINDOW = 25  # accurate iterations in which the residual must fall by STALL_FACTOR
 STALL_FACTOR = 0.95
 BLOW_UP = 1e3
 
@@ -86,7 +86,7 @@ class _Run:
     def __init__(self, b: Tensor, start: Tensor | None, tolerance: float):
         batch, options = len(b), {"device": b.device, "dtype": b.real.dtype}
         self.b, self.tolerance = b, tolerance
-        self.b_norm = _norm(b)
+        self.b_norm = sample_norms(b)
         self.x = torch.zeros_like(b) if start is None else start.clone()
         self.x[self.b_norm == 0] = 0  # the fixed point of b = 0
         self.active = self.b_norm > 0
@@ -106,7 +106,7 @@ class _Run:
         """One outer iteration: freeze the system, solve for the correction, judge what is left."""
         A = linearise(self.x)
         residual = torch.where(_column(self.active, self.b), self.b - A(self.x), 0)
-        self.residuals.append(torch.where(self.active, _norm(residual) / self.b_norm, torch.nan))
+        self.residuals.append(torch.where(self.active, sample_norms(residual) / self.b_norm, torch.nan))
         accurate = self.wants_accuracy | last
         solve = conjugate_gradient(
             A,
@@ -118,7 +118,7 @@ class _Run:
         self.x = self.x + solve.x
         self.iterations += self.active
         self.cg_iterations += solve.iterations
-        step, size = _norm(solve.x), _norm(self.x)
+        step, size = sample_norms(solve.x), sample_norms(self.x)
         self._estimate_distance(accurate & solve.converged, step, solve.error, size)
         self._decide(step, size)
 
@@ -136,7 +136,8 @@ class _Run:
         distance = torch.where(contraction < 1, left / size, torch.inf)
         distance = distance.masked_fill(self.residuals[-1] == 0, 0.0)  # exactly: this is the fixed point
         self.contraction = torch.where(update, contraction, self.contraction)
-        self.distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), self.distance)
+        distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
+        self.distance = torch.where(self.active, distance, self.distance)  # a loose step makes it unknown again
         self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~self.active)
         self.last_step = torch.where(update, step, torch.nan)
         self.ratio = torch.where(update, ratio, torch.nan)
@@ -149,11 +150,13 @@ class _Run:
         first = self.residuals[0].clamp_min(1)
         self.diverged |= self.active & ~(finite & (self.residuals[-1] <= BLOW_UP * first))
         self.active = self.active & ~(self.converged | self.diverged)
-        self.stalled |= self.active & self._no_progress()
+        stuck = self._no_progress()
+        self.stalled |= self.active & stuck & (self.accurate_steps >= STALL_WINDOW)
         self.active = self.active & ~self.stalled
         # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
+        # Loose steps that get nowhere call for it too: in an ill-posed system they may leave the slow modes alone.
         predicted = step / (1 - self._residual_ratio()) / size
-        near = predicted <= self.tolerance
+        near = (predicted <= self.tolerance) | stuck
         too_early = trusted & (self.distance > 2 * self.tolerance) & ~near
         self.wants_accuracy = (self.wants_accuracy & ~too_early) | near
 
@@ -190,10 +193,6 @@ class _Run:
         if self.diverged[sample]:
             return Status.DIVERGED
         return Status.STALLED if self.stalled[sample] else Status.MAX_ITERATIONS
-
-
-def _norm(a: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(a.flatten(1), dim=1)
 
 
 def _column(per_sample: Tensor, like: Tensor) -> Tensor:
