@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.backends import Backend, choose_backend
 from torchdeal.checkpoint import load
 from torchdeal.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Weights
@@ -49,6 +50,7 @@ def reconstruct(
     device: torch.device | str | None = None,
     data_range: float | None = None,
     channelwise: bool = False,
+    backend: str | None = None,
 ) -> Solution:
     """Reconstruct `x` from `y = H x + noise`, for any linear `H`.
 
@@ -70,6 +72,7 @@ def reconstruct(
         device: where to compute; by default where the model is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype.
         channelwise: apply a gray model to each channel of the image on its own.
+        backend: `"direct"` or `"fft"`; by default the fastest one that fits.
 
     Returns:
         a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
@@ -98,7 +101,9 @@ def reconstruct(
         else:
             strength = _per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
         solution = solve_fixed_point(
-            _linearisation(weights, operator, strength, weights.alpha(noise), model.channels),
+            _linearisation(
+                choose_backend(weights, b, backend), operator, strength, weights.alpha(noise), model.channels
+            ),
             b,
             _start(start, b, image_format),
             tolerance=_positive("tolerance", tolerance),
@@ -185,16 +190,16 @@ def attentive_step(
     return x, mask
 
 
-def _linearisation(weights: Weights, operator: Operator, lam: Tensor, alpha: Tensor, channels: int):
+def _linearisation(backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int):
     """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image."""
 
     def linearise(x: Tensor) -> Callable[[Tensor], Tensor]:
         copies = x.shape[1] // channels
         stacked = (-1, channels, *x.shape[-2:])
-        squared_mask = weights.mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0)).square_()
+        squared_mask = backend.squared_mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0))
 
         def apply(p: Tensor) -> Tensor:
-            penalty = weights.penalty(p.reshape(stacked), squared_mask).view_as(p)
+            penalty = backend.penalty(p.reshape(stacked), squared_mask).view_as(p)
             return operator.normal(p) + lam * penalty
 
         return apply

@@ -1,0 +1,26 @@
+"""How `W^T M^2 W` and `M` are applied: by direct convolutions everywhere, by FFT on the CPU."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchdeal.backends.base import Backend
+from torchdeal.backends.direct import DirectBackend
+from torchdeal.backends.fft import FFTBackend
+from torchdeal.model import Boundary, Weights
+
+__all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "choose_backend"]
+
+BACKENDS = ("direct", "fft")
+
+
+def choose_backend(weights: Weights, image: Tensor, name: str | None = None) -> Backend:
+    """The backend of that name, or the fastest one, for images like `image`."""
+    if name is None:
+        suitable = image.device.type == "cpu" and weights.boundary is Boundary.REFLECT
+        name = "fft" if suitable else "direct"
+    if name == "fft":
+        return FFTBackend(weights, *image.shape[-2:])
+    if name == "direct":
+        return DirectBackend(weights)
+    raise ValueError(f"there is no backend {name!r}: choose one of {', '.join(BACKENDS)}")

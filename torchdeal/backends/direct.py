@@ -1,0 +1,24 @@
+"""The model as it is written: convolutions of the image, layer by layer. Works everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchdeal.model import Weights
+
+
+@dataclass(frozen=True)
+class DirectBackend:
+    """Direct convolutions, for any device, dtype and boundary."""
+
+    weights: Weights
+
+    def squared_mask(self, x: Tensor, alpha: Tensor) -> Tensor:
+        """`M(x)^2`, `(B, N, H, W)`."""
+        return self.weights.mask(x, alpha).square_()
+
+    def penalty(self, x: Tensor, squared_mask: Tensor) -> Tensor:
+        """`W^T M^2 W x`."""
+        return self.weights.penalty(x, squared_mask)
