@@ -99,7 +99,7 @@ def test_official_colour_keeps_the_effective_strength(tmp_path):
         z = torch.nn.functional.conv2d(z, kernel, padding=4)
     for kernel in reversed(bank):
         z = torch.nn.functional.conv_transpose2d(z, kernel, padding=4)
-    theirs = torch.fft.fft2(z, (255, 255)).abs().amax((-2, -1)).sum()
+    theirs = torch.fft.fft2(z, (279, 279)).abs().amax((-2, -1)).sum()
     ours = squared_norm(bank)
 
     sigma = torch.tensor([25.0])
@@ -161,6 +161,9 @@ def test_files_of_something_else(tmp_path):
     torch.save({"a": torch.zeros(3)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="not weights of DEAL"):
         td.load(tmp_path / "other.pth")
+    torch.save({"W1.conv_layers.1.weight": torch.tensor(1.0)}, tmp_path / "scalar.pth")
+    with pytest.raises(ValueError, match="not weights of DEAL"):
+        td.load(tmp_path / "scalar.pth")
 
 
 def test_wrong_shapes_and_nan(tmp_path):

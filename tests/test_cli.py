@@ -111,6 +111,41 @@ def test_folder(deal):
     assert out.count("CONVERGED") == 2
 
 
+def test_stack_in_colour(deal):
+    frames = np.stack([noisy(picture("astronaut", 20, r), 15)[0].permute(1, 2, 0).numpy() for r in (0, 30)])
+    np.save("stack.npy", frames)
+    code, out, _ = deal("denoise", "stack.npy", "out.npy", "--sigma", 15, "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["model"] == "color"
+    assert np.load("out.npy").shape == (2, 20, 20, 3)
+
+
+def test_data_range_into_an_8_bit_format(deal):
+    values = noisy(picture(size=20), 15)[0, 0].numpy()
+    np.save("in.npy", values * 4000)
+    assert deal("denoise", "in.npy", "out.png", "--sigma", 15, "--data-range", 4000)[0] == 0
+    assert abs(np.asarray(Image.open("out.png")).mean() / 255 - values.mean()) < 0.01
+
+
+def test_json_also_warns_and_reports_failures(deal):
+    save("in.png")
+    code, out, err = deal("denoise", "in.png", "out.png", "--sigma", 20, "--max-iterations", 2, "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["converged"] is False
+    assert "did not converge" in err
+    Path("bad.png").write_text("hello")
+    code, out, err = deal("denoise", "bad.png", "out.png", "--json")
+    assert code == 1
+    assert list(json.loads(out)["failures"]) == ["bad.png"]
+
+
+def test_an_unknown_format_leaves_no_folder(deal):
+    save("in.png")
+    Path("other.bmp").touch()
+    assert deal("denoise", "other.bmp", "in.png", "out")[0] == 1
+    assert not os.path.exists("out")
+
+
 def test_stack(deal):
     frames = np.stack([(noisy(picture(size=20, row=r), 15)[0, 0].clamp(0, 1) * 65535).numpy() for r in (0, 30)])
     tifffile.imwrite("stack.tif", frames.round().astype(np.uint16), photometric="minisblack")

@@ -64,6 +64,28 @@ def test_reported_distance_for_inpainting(gray):
     assert true / 3 < float(result.distance) < 3 * true
 
 
+HARD = {
+    "text, high noise": (picture("text", 24, 60, 100), None, 50, None),
+    "page, 80 % missing": (picture("page", 24, 60, 100), 0.8, 25, 1.0),
+    "moon, 70 % missing": (picture("moon", 28, 200, 200), 0.7, 15, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_cases_are_neither_given_up_nor_certified_too_soon(gray, name):
+    """Slow modes that loose steps do not see, and ratios that go on growing."""
+    clean, missing, sigma, lam = HARD[name]
+    known = torch.rand(clean.shape[-2:], generator=torch.Generator().manual_seed(1)) > (missing or 0)
+    H = None if missing is None else Mask(known)
+    y = noisy(clean, sigma) if H is None else H.forward(noisy(clean, 5))
+    result = td.reconstruct(y, H, model=gray, sigma=sigma / 255, lam=lam)
+    truth = true_fixed_point(y, H, sigma=sigma / 255, lam=lam, start=result.x)
+    true = relative(result.x.double(), truth)
+    assert result.converged
+    assert true < 1.5e-3
+    assert true / 3 < float(result.distance) < 3 * true
+
+
 @pytest.mark.parametrize("sigma", [5, 25])
 def test_stopping_early_is_said_and_the_distance_still_right(gray, sigma):
     y = noisy(CROPS["camera"], sigma)

@@ -26,6 +26,7 @@ LOSSLESS = [
     *[(".tif", (20, 17), d) for d in ("uint8", "uint16", "float32")],
     *[(".tiff", (20, 17, 3), d) for d in ("uint8", "uint16", "float32")],
     (".tif", (20, 17, 4), "uint8"),
+    (".tif", (20, 17, 2), "uint8"),
     *[(".npy", s, d) for s in ((20, 17), (20, 17, 3), (2, 20, 17, 3)) for d in ("uint8", "uint16", "float64")],
 ]
 
@@ -95,6 +96,52 @@ def test_damaged_files(tmp_path, suffix, damage):
     path.write_bytes(content[damage])
     with pytest.raises(ImageFileError, match=str(path)):
         read(path)
+
+
+def test_one_channel_is_written_as_gray(tmp_path):
+    array = pixels((20, 17, 1), "uint8")
+    for suffix in (".tif", ".png"):
+        write(tmp_path / f"image{suffix}", ImageFile(array))
+        assert np.array_equal(read(tmp_path / f"image{suffix}").pixels, array[..., 0])
+
+
+@pytest.mark.parametrize("photometric", ["miniswhite", "palette", "separated"])
+def test_tiff_of_unusual_kinds_is_refused(tmp_path, photometric):
+    path = tmp_path / "odd.tif"
+    array = pixels((20, 17, 4) if photometric == "separated" else (20, 17), "uint8")
+    colormap = np.zeros((3, 256), np.uint16) if photometric == "palette" else None
+    tifffile.imwrite(path, array, photometric=photometric, colormap=colormap)
+    with pytest.raises(ImageFileError, match=photometric.upper()):
+        read(path)
+
+
+def test_animations_are_refused(tmp_path):
+    frames = [Image.fromarray(pixels((20, 17, 3), "uint8", seed)) for seed in (0, 1)]
+    frames[0].save(tmp_path / "moving.webp", save_all=True, append_images=frames[1:])
+    with pytest.raises(ImageFileError, match="animation"):
+        read(tmp_path / "moving.webp")
+
+
+def test_archives_and_empty_arrays_named_npy(tmp_path):
+    with (tmp_path / "archive.npy").open("wb") as file:
+        np.savez(file, a=np.zeros(3))
+    np.save(tmp_path / "nothing.npy", np.zeros((0, 5, 5, 1)))
+    for name in ("archive.npy", "nothing.npy"):
+        with pytest.raises(ImageFileError, match="one array"):
+            read(tmp_path / name)
+
+
+def test_white_of_floating_point_pictures(tmp_path):
+    write(tmp_path / "image.png", ImageFile(np.array([[0.0, 2000.0, 4000.0]]), white=4000))
+    assert read(tmp_path / "image.png").pixels.tolist() == [[0, 128, 255]]
+
+
+def test_an_existing_file_keeps_its_permissions(tmp_path):
+    path = tmp_path / "image.png"
+    write(path, ImageFile(pixels((4, 4), "uint8")))
+    path.chmod(0o600)
+    write(path, ImageFile(pixels((4, 4), "uint8")))
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_pickles_in_npy_are_refused(tmp_path):

@@ -58,6 +58,15 @@ def test_alpha_is_kept_bit_for_bit():
     assert result[..., :3].max() == 0
 
 
+def test_alpha_of_tensors():
+    rgba = torch.rand(2, 4, 16, 16)
+    tensor, image_format = to_tensor(rgba)
+    assert tensor.shape == (2, 3, 16, 16)
+    result = image_format.restore(torch.zeros_like(tensor))
+    assert torch.equal(result[:, 3], rgba[:, 3])
+    assert float(result[:, :3].abs().max()) == 0
+
+
 def test_layout_of_channels():
     array = np.zeros((16, 18, 3))
     array[3, 5, 2] = 1

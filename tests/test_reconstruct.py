@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -7,7 +9,7 @@ from conftest import dense, noisy, picture, relative, small_model
 
 import torchdeal as td
 from torchdeal.model import Boundary
-from torchdeal.operators import Blur, Identity, Mask
+from torchdeal.operators import Blur, Identity, Mask, Operator
 
 SIGMA = 20 / 255
 
@@ -40,6 +42,23 @@ def test_frozen_masks_equal_a_dense_least_squares_solve(operator, boundary):
     expected = torch.linalg.lstsq(stacked, target[:, None]).solution.view_as(result.x)
     assert relative(result.x, expected) < 1e-7
     assert result.converged
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_masks_frozen_at_the_result_give_it_back(operator):
+    """Masks that vary from pixel to pixel: the dense least-squares solution with M(x*) is x* again."""
+    H, model, lam = OPERATORS[operator].to(dtype=torch.float64), small_model(), 0.9
+    y = H.forward(images())
+    result = td.reconstruct(y, H, model=model, sigma=SIGMA, lam=lam, tolerance=1e-9).x
+    with torch.no_grad():
+        weights = model.weights()
+        mask = weights.mask(result, weights.alpha(torch.tensor([255 * SIGMA], dtype=torch.float64)))
+        MW = dense(lambda x: mask * _analysis(weights, x), (1, 18, 18))
+    assert float(mask.std()) > 1e-3
+    stacked = torch.cat([dense(H.forward, (1, 18, 18)), lam**0.5 * MW])
+    target = torch.cat([y.flatten(), torch.zeros(len(MW), dtype=torch.float64)])
+    expected = torch.linalg.lstsq(stacked, target[:, None]).solution.view_as(result)
+    assert relative(result, expected) < 1e-7
 
 
 def _analysis(weights, x):
@@ -189,6 +208,48 @@ def test_wrong_adjoint_is_refused_with_both_numbers(gray):
     wrong = (lambda x: x.cumsum(-1), lambda y: y.cumsum(-1))
     with pytest.raises(ValueError, match=r"<H u, v> = \S+ but <u, H\^T v> = \S+"):
         td.reconstruct(y, wrong, model=gray, sigma=15 / 255, lam=1.0)
+
+
+class WrongSubclass(Operator):
+    def _forward(self, x):
+        return x.cumsum(-1)
+
+    def _adjoint(self, y):
+        return y.cumsum(-1)
+
+
+@pytest.mark.parametrize("operator", [WrongSubclass(), 2.0 * WrongSubclass(), Identity() @ WrongSubclass()])
+def test_wrong_adjoints_are_refused_however_they_come(gray, operator):
+    with pytest.raises(ValueError, match="does not belong"):
+        td.reconstruct(noisy(picture(size=24), 15), operator, model=gray, sigma=15 / 255, lam=1.0)
+
+
+def test_model_by_path(tmp_path, gray):
+    td.save(gray, tmp_path / "mine.safetensors")
+    y = noisy(picture(size=20), 15)
+    mine = td.reconstruct(y, model=tmp_path / "mine.safetensors", sigma=15 / 255)
+    assert torch.equal(mine.x, td.reconstruct(y, model=gray, sigma=15 / 255).x)
+
+
+def test_start_is_scaled_by_its_own_dtype(gray):
+    y = (noisy(picture(size=20), 15)[0, 0].clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    as_float = td.reconstruct(y, model=gray, sigma=15.0, start=y / 255.0, keep_path=True)
+    np.testing.assert_array_equal(as_float.path[0], y)
+
+
+def test_numpy_numbers_are_numbers(gray):
+    options = {"tolerance": np.float32(0.1), "max_iterations": np.int64(50)}
+    assert td.reconstruct(noisy(picture(size=20), 15), model=gray, sigma=15 / 255, **options).converged
+
+
+def test_torch_precision_settings_of_the_caller_do_not_matter(gray):
+    script = (
+        "import torch, torchdeal as td\n"
+        "if hasattr(torch.backends, 'fp32_precision'): torch.backends.fp32_precision = 'tf32'\n"
+        "print(td.reconstruct(torch.rand(1, 1, 20, 20), sigma=0.1).status.name)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "CONVERGED"
 
 
 def test_operator_that_returns_nan_is_refused(gray):

@@ -114,7 +114,7 @@ def _load_official(path: Path) -> DEAL:
 
 def _official_squared_norm(filters: Tensor) -> Tensor:
     """What the public code takes for `||W||^2` in colour: the sum over channels c of `max_w |G(w)[c, green]|`."""
-    transfer = torch.fft.fft2(filters, (255, 255))
+    transfer = torch.fft.fft2(filters, (279, 279))  # the grid of the public code
     gram_green = (transfer.conj() * transfer[:, 1:2]).sum(0)
     return gram_green.abs().amax((-2, -1)).sum()
 
@@ -150,7 +150,7 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError(f"{path} is not a state dict")
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
-    if OFFICIAL_MARK not in state:
+    if OFFICIAL_MARK not in state or state[OFFICIAL_MARK].ndim != 4:
         raise ValueError(f"{path}: no tensor named {OFFICIAL_MARK}, so these are not weights of DEAL's public code")
     return state
 

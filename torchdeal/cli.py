@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -151,14 +152,13 @@ def denoise(
             try:
                 outcome = _denoise_file(source, target, settings, models)
             except (files.ImageFileError, ValueError, TypeError, FileNotFoundError) as error:
-                if len(jobs) == 1:
+                if len(jobs) == 1 and not as_json:
                     raise
                 failures[str(source)] = str(error)
                 _complain("Error", f"{source}: {error}" if str(source) not in str(error) else str(error))
                 continue
             outcomes.append(outcome)
-            if not as_json:
-                _show(outcome)
+            _show(outcome, quiet=as_json)
     if as_json:
         print(json.dumps({"results": [asdict(o) for o in outcomes], "failures": failures}, indent=2))
     if failures:
@@ -237,6 +237,7 @@ def _plan(paths: list[Path]) -> list[tuple[Path, Path]]:
             raise ValueError(f"{target}: would overwrite the input; choose another output")
         if not source.is_file():
             raise FileNotFoundError(f"{source}: no such file")
+        files.check_format(target)
     if to_folder and not out.exists():
         if not out.parent.is_dir():
             raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
@@ -281,7 +282,7 @@ def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[s
             solutions.append(solution)
             levels.append(level)
     pixels = np.stack([s.x for s in solutions]) if image.pixels.ndim == 4 else solutions[0].x
-    files.write(target, replace(image, pixels=pixels))
+    files.write(target, replace(image, pixels=pixels, white=settings.data_range or 1.0))
     worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
     return Outcome(
         input=str(source),
@@ -300,7 +301,7 @@ def _denoise_file(source: Path, target: Path, settings: Settings, models: dict[s
 
 def _model_for(image: files.ImageFile, settings: Settings, models: dict[str, DEAL]) -> str:
     """The name of the model for the image, which is loaded on first use."""
-    has_colour = image.pixels.ndim == 3 and image.pixels.shape[-1] in (3, 4) and not settings.channelwise
+    has_colour = image.pixels.ndim > 2 and image.pixels.shape[-1] in (3, 4) and not settings.channelwise
     name = settings.model or ("color" if has_colour else "gray")
     if name not in models:
         models[name] = load(name, device=settings.device)
@@ -348,7 +349,7 @@ def _progress(quiet: bool) -> Progress:
 
 def _reporter(progress: Progress, label: str, tolerance: float) -> Callable[[solvers.Progress], None]:
     """A callback that moves the bar: full when the residual, on a log scale, is well below the tolerance."""
-    task = progress.add_task(label, total=1.0, iteration=0, residual=1.0)
+    task = progress.add_task(escape(label), total=1.0, iteration=0, residual=1.0)
     goal = math.log(min(max(0.1 * tolerance, 1e-12), 0.1))
 
     def report(state: solvers.Progress) -> None:
@@ -359,14 +360,15 @@ def _reporter(progress: Progress, label: str, tolerance: float) -> Callable[[sol
     return report
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: Outcome, quiet: bool) -> None:
     distance = "unknown" if outcome.distance is None else f"{outcome.distance:.1e}"
-    output.print(
-        f"{outcome.output}: sigma {outcome.sigma:g}, {outcome.iterations} iterations ({outcome.cg_iterations} CG), "
-        f"{outcome.status}, distance to the fixed point {distance}, {outcome.seconds:.1f} s",
-        soft_wrap=True,
-        markup=False,
-    )
+    if not quiet:
+        output.print(
+            f"{outcome.output}: sigma {outcome.sigma:g}, {outcome.iterations} iterations ({outcome.cg_iterations} CG), "
+            f"{outcome.status}, distance to the fixed point {distance}, {outcome.seconds:.1f} s",
+            soft_wrap=True,
+            markup=False,
+        )
     if not outcome.converged:
         remedy = str(Status[outcome.status]).replace("max_iterations", "--max-iterations")
         _complain("Warning", f"{outcome.output} did not converge. {remedy}")

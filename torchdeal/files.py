@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class ImageFile:
     pixels: np.ndarray
     is_stack: bool = False  # a TIFF of several gray frames (B, H, W); held as (B, H, W, 1)
     extras: dict[str, bytes] = field(default_factory=dict)  # colour profile, for Pillow's formats
+    white: float = 1.0  # what 1.0 is, in floating-point pixels
 
 
 def read(path: Path) -> ImageFile:
@@ -63,8 +65,7 @@ def write(path: Path, image: ImageFile) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise if the path cannot become an image file: better before the work than after."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
+    check_format(path)
     if path.is_dir():
         raise ImageFileError(f"{path}: is a folder")
     if not path.parent.is_dir():
@@ -73,8 +74,17 @@ def check_writable(path: Path) -> None:
         raise ImageFileError(f"{path}: no permission to write into {path.parent}")
 
 
+def check_format(path: Path) -> None:
+    """Raise if the suffix names no format that can be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
+
+
 def _read_npy(path: Path) -> ImageFile:
-    return ImageFile(np.load(path, allow_pickle=False))
+    pixels = np.load(path, allow_pickle=False)
+    if not isinstance(pixels, np.ndarray) or pixels.size == 0:
+        raise ImageFileError(f"{path}: does not hold one array with pixels")
+    return ImageFile(pixels)
 
 
 def _read_tiff(path: Path) -> ImageFile:
@@ -82,6 +92,9 @@ def _read_tiff(path: Path) -> ImageFile:
 
     with tifffile.TiffFile(path) as file:
         series = file.series[0]
+        photometric = tifffile.PHOTOMETRIC(series.keyframe.photometric).name
+        if photometric not in ("MINISBLACK", "RGB"):
+            raise ImageFileError(f"{path}: a TIFF of kind {photometric}; convert it to plain gray or RGB first")
         axes, pixels = series.axes, series.asarray()
     if axes == "SYX":  # colour planes one after the other
         axes, pixels = "YXS", np.moveaxis(pixels, 0, -1)
@@ -102,16 +115,18 @@ def _read_pillow(path: Path) -> ImageFile:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(path) as image:
+            if getattr(image, "n_frames", 1) > 1:
+                raise ImageFileError(f"{path}: an animation; extract its frames first")
             image.load()
             extras = {"icc_profile": image.info["icc_profile"]} if image.info.get("icc_profile") else {}
             upright = ImageOps.exif_transpose(image)
     mode = upright.mode
-    if mode.startswith("I;16"):
+    if mode.startswith("I;16") or mode == "I":  # "I" in older versions of Pillow
         return ImageFile(np.asarray(upright).astype(np.uint16), extras=extras)
     if mode in ("P", "PA") or (mode in ("L", "RGB") and "transparency" in upright.info):
         upright = upright.convert("RGBA" if mode == "PA" or "transparency" in upright.info else "RGB")
     elif mode not in ("L", "LA", "RGB", "RGBA", "F"):
-        upright = upright.convert("L" if mode == "1" else "RGB")
+        upright, extras = upright.convert("L" if mode == "1" else "RGB"), {}  # the profile was for the old mode
     return ImageFile(np.asarray(upright).copy(), extras=extras)
 
 
@@ -128,10 +143,15 @@ def _is_deep_colour_png(path: Path) -> bool:
 def _write_tiff(path: Path, image: ImageFile) -> None:
     import tifffile
 
-    pixels = image.pixels[..., 0] if image.is_stack else image.pixels
-    colour = pixels.ndim > 2 and pixels.shape[-1] in (3, 4) and not image.is_stack
-    photometric = "rgb" if colour else "minisblack"
-    _atomically(path, lambda file: tifffile.imwrite(file, pixels, photometric=photometric))
+    pixels = image.pixels
+    options: dict[str, Any] = {"photometric": "minisblack"}
+    if pixels.ndim > 2 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    elif pixels.ndim > 2:
+        options = {"photometric": "rgb" if pixels.shape[-1] > 2 else "minisblack", "planarconfig": "contig"}
+        if pixels.shape[-1] in (2, 4):
+            options["extrasamples"] = "unassalpha"
+    _atomically(path, lambda file: tifffile.imwrite(file, pixels, **options))
 
 
 def _write_pillow(path: Path, image: ImageFile) -> None:
@@ -143,7 +163,7 @@ def _write_pillow(path: Path, image: ImageFile) -> None:
     if pixels.ndim == 3 and pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
     if np.issubdtype(pixels.dtype, np.floating):
-        pixels = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
+        pixels = ((pixels / image.white).clip(0, 1) * 255).round().astype(np.uint8)
     if pixels.dtype == np.uint16 and not (kind == "PNG" and pixels.ndim == 2):
         raise ImageFileError(f"{path}: {kind} cannot hold 16 bits per channel of this image; write .tif or .npy")
     has_alpha = pixels.ndim == 3 and pixels.shape[-1] in (2, 4)

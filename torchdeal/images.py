@@ -21,7 +21,7 @@ class ImageFormat:
     layout: str  # one of HW, HWC, BHWC, CHW, BCHW
     data_range: float  # what corresponds to 1.0
     device: torch.device
-    alpha: np.ndarray | None = None  # untouched, put back at the end
+    alpha: Any = None  # untouched, put back at the end
 
     def restore(self, x: Tensor) -> Any:
         """A `(B, C, H, W)` tensor in 0..1 as an image of this format. Integers are rounded and clipped."""
@@ -29,7 +29,8 @@ class ImageFormat:
         if self.dtype in INTEGER_RANGES:
             x = x.round().clamp(0, INTEGER_RANGES[self.dtype])
         if self.kind == "torch":
-            return _from_nchw(x, self.layout).to(getattr(torch, self.dtype))
+            image = _from_nchw(x, self.layout).to(getattr(torch, self.dtype))
+            return image if self.alpha is None else torch.cat([image, self.alpha], dim=-3)
         array = _from_nchw(x, self.layout).cpu().numpy().astype(self.dtype)
         if self.alpha is not None:
             array = np.concatenate([array, self.alpha], axis=-1)
@@ -43,7 +44,7 @@ def to_tensor(
 
     Args:
         image: numpy `(H, W)`, `(H, W, C)` or `(B, H, W, C)`, or torch `(H, W)`, `(C, H, W)` or `(B, C, H, W)`;
-            uint8, uint16, or floating point. In numpy arrays the last of 2 or 4 channels is alpha.
+            uint8, uint16, or floating point. The last of 4 channels (in numpy arrays also of 2) is alpha.
         data_range: the value of white; 255, 65535 or 1.0 by default, after the dtype.
         name: how error messages call it.
         check_range: refuse floating-point images that are clearly not in 0..1.
@@ -81,13 +82,14 @@ def _check_range(tensor: Tensor, name: str) -> None:
         )
 
 
-def _torch_to_nchw(image: Tensor, name: str) -> tuple[Tensor, str, None, str]:
+def _torch_to_nchw(image: Tensor, name: str) -> tuple[Tensor, str, Tensor | None, str]:
     layouts = {2: "HW", 3: "CHW", 4: "BCHW"}
     if image.ndim not in layouts:
         raise ValueError(f"the {name} must be (H, W), (C, H, W) or (B, C, H, W), got {tuple(image.shape)}")
-    layout = layouts[image.ndim]
-    tensor = image.detach().view(*[1] * (4 - image.ndim), *image.shape) if image.ndim < 4 else image.detach()
-    return tensor, layout, None, "torch"
+    layout, alpha, image = layouts[image.ndim], None, image.detach()
+    if layout != "HW" and image.shape[-3] == 4:
+        image, alpha = image[..., :3, :, :], image[..., 3:, :, :].clone()
+    return image.reshape(*[1] * (4 - image.ndim), *image.shape), layout, alpha, "torch"
 
 
 def _numpy_to_nchw(array: np.ndarray, name: str) -> tuple[Tensor, str, np.ndarray | None, str]:

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 
-def full_precision() -> AbstractContextManager:
-    """CUDA convolutions without TF32, whose errors would drown the residual, with algorithms that repeat their bits."""
-    return torch.backends.cudnn.flags(
-        enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
-    )
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """CUDA without TF32, whose errors would drown the residual, and with convolutions that repeat their bits."""
+    if device.type != "cuda":
+        yield
+        return
+    settings: list[tuple[Any, str, Any]] = [
+        (torch.backends.cudnn, "benchmark", False),
+        (torch.backends.cudnn, "deterministic", True),
+        *_without_tf32(),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in settings]
+    try:
+        for owner, name, value in settings:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name, _), value in zip(settings, before, strict=True):
+            setattr(owner, name, value)
+
+
+def _without_tf32() -> list[tuple[Any, str, Any]]:
+    """The settings that turn TF32 off; torch refuses to mix its older names for them with its newer ones."""
+    convolution = getattr(torch.backends.cudnn, "conv", None)
+    if hasattr(convolution, "fp32_precision"):
+        return [(convolution, "fp32_precision", "ieee"), (torch.backends.cuda.matmul, "fp32_precision", "ieee")]
+    return [(torch.backends.cudnn, "allow_tf32", False), (torch.backends.cuda.matmul, "allow_tf32", False)]

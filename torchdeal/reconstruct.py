@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from torchdeal.backends import Backend, choose_backend
 from torchdeal.checkpoint import load
 from torchdeal.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Weights
-from torchdeal.operators import Identity, Operator, as_operator, check_adjoint
+from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
 from torchdeal.solvers import Progress, Solution, implicit_solve, solve_fixed_point
 
@@ -39,7 +41,7 @@ def reconstruct(
     y: Any,
     H: Any = None,
     *,
-    model: DEAL | str | None = None,
+    model: DEAL | str | os.PathLike[str] | None = None,
     sigma: PerSample,
     lam: PerSample | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
@@ -79,17 +81,17 @@ def reconstruct(
     """
     operator = Identity() if H is None else as_operator(H)
     measurements, image_format = _measurements(y, operator, data_range)
-    if model is None or isinstance(model, str):
+    if not isinstance(model, DEAL):
         place = device if device is not None else measurements.device
         model = _default_model(model, measurements, operator, channelwise, place)
     model = _on(model, device)
     parameter = next(model.parameters())
     measurements = _cast(measurements, parameter)
     operator = operator.to(parameter.device, parameter.dtype)
-    with torch.no_grad(), full_precision():
+    with torch.no_grad(), full_precision(parameter.device):
         b = operator.adjoint(measurements)
         _check_image(b, model, channelwise)
-        if H is not None and not isinstance(H, Operator):
+        if not is_trusted(operator):
             check_adjoint(operator, b)
         noise = _per_sample("sigma", sigma, b, minimum=0.0) * (255 / image_format.data_range)
         _warn_untrained(noise, image_format.data_range)
@@ -105,7 +107,7 @@ def reconstruct(
                 choose_backend(weights, b, backend), operator, strength, weights.alpha(noise), model.channels
             ),
             b,
-            _start(start, b, image_format),
+            _start(start, b, data_range),
             tolerance=_positive("tolerance", tolerance),
             max_iterations=_positive_integer("max_iterations", max_iterations),
             keep_path=keep_path,
@@ -120,7 +122,7 @@ def denoise(
     image: Any,
     sigma: PerSample | None = None,
     *,
-    model: DEAL | str | None = None,
+    model: DEAL | str | os.PathLike[str] | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = DEFAULT_MAX_ITERATIONS,
     callback: Callable[[Progress], None] | None = None,
@@ -224,7 +226,11 @@ def _measurements(y: Any, operator: Operator, data_range: float | None) -> tuple
 
 
 def _default_model(
-    name: str | None, measurements: Tensor, operator: Operator, channelwise: bool, device: torch.device | str
+    name: str | os.PathLike[str] | None,
+    measurements: Tensor,
+    operator: Operator,
+    channelwise: bool,
+    device: torch.device | str,
 ) -> DEAL:
     if name is None:
         channels = operator.to(measurements.device, measurements.real.dtype).adjoint(measurements).shape[1]
@@ -291,22 +297,22 @@ def _warn_untrained(noise: Tensor, data_range: float) -> None:
         )
 
 
-def _start(start: Any, b: Tensor, image_format: ImageFormat) -> Tensor | None:
+def _start(start: Any, b: Tensor, data_range: float | None) -> Tensor | None:
     if start is None:
         return None
-    tensor, _ = to_tensor(start, data_range=image_format.data_range, name="start")
+    tensor, _ = to_tensor(start, data_range=data_range, name="start")
     if tensor.shape != b.shape:
         raise ValueError(f"the start has shape {tuple(tensor.shape)} as (B, C, H, W), the image {tuple(b.shape)}")
     return tensor.to(b)
 
 
 def _positive(name: str, value: float) -> float:
-    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+    if not (isinstance(value, Real) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a positive number, got {value!r}")
     return float(value)
 
 
 def _positive_integer(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return value
+    return int(value)

@@ -76,6 +76,26 @@ def test_weights_are_cached_without_gradient_and_never_stale():
     assert model.weights().filters[0].requires_grad  # with gradient: recomputed
 
 
+def test_writing_to_data_is_noticed():
+    model, other = small_model(), small_model(seed=1)
+    with torch.no_grad():
+        model.weights()
+        for parameter, value in zip(model.parameters(), other.parameters(), strict=True):
+            parameter.data.copy_(value)  # past the version counter, as averaging code does
+        assert torch.equal(model.weights().filters[0], other.weights().filters[0])
+
+
+def test_cache_filled_in_inference_mode_can_be_used_for_gradients():
+    model = small_model().requires_grad_(False)
+    with torch.inference_mode():
+        model.weights()
+    with torch.no_grad():
+        weights = model.weights()
+    x = torch.rand(1, 1, 16, 16, dtype=torch.float64, requires_grad=True)
+    weights.mask(x, weights.alpha(torch.tensor([9.0], dtype=torch.float64))).sum().backward()
+    assert float(x.grad.abs().max()) > 0
+
+
 def test_weights_of_a_model_made_in_inference_mode():
     with torch.inference_mode():
         model = small_model()

@@ -130,6 +130,29 @@ def test_bad_kernels(bad):
         Blur(bad)
 
 
+def test_mask_per_sample():
+    masks = (random(3, 1, 6, 5) > 0.5).double()
+    operator = Mask(masks)
+    x = torch.ones(3, 2, 6, 5, dtype=torch.float64)
+    assert torch.equal(operator.forward(x), masks.expand(3, 2, 6, 5))
+    assert adjoint_gap(operator) < 1e-5
+    with pytest.raises(ValueError, match="for a batch of 3"):
+        operator.forward(x[:2])
+
+
+def test_operators_own_their_data():
+    mask = np.ones((4, 4))
+    operator, flipped = Mask(mask), Blur(np.arange(6.0).reshape(2, 3)[::-1, ::-1])
+    mask[:] = 0
+    assert float(operator.forward(torch.ones(1, 1, 4, 4)).sum()) == 16
+    assert flipped.kernel[0, 0] == 5
+
+
+def test_adjoint_of_another_shape():
+    with pytest.raises(ValueError, match=r"returns shape \(1, 1, 64, 63\)"):
+        adjoint_gap((lambda x: x[..., 1:], lambda y: y))
+
+
 def test_unknown_boundary():
     with pytest.raises(ValueError, match="mirrored"):
         Blur(torch.ones(3, 3), "mirrored")

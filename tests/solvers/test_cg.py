@@ -82,6 +82,13 @@ def test_start_is_used():
     assert torch.equal(result.x, x)
 
 
+def test_exact_after_one_step():
+    options = {"tolerance": 0.1, "error_tolerance": 0.1, "max_iterations": 50}
+    result = conjugate_gradient(lambda p: 2 * p, torch.ones(1, 5), **options)
+    assert result.converged.tolist() == [True]
+    assert float(result.error) == 0
+
+
 def test_zero_right_hand_side():
     A, x, b = systems(2, 10)
     b[0] = 0

@@ -100,6 +100,34 @@ def test_more_than_the_precision_allows_is_said():
     assert "precision" in str(result.status)
 
 
+def test_slow_contraction_is_not_certified_by_small_steps():
+    """T is linear with factor 0.9999: steps far below the tolerance are still far from the fixed point."""
+    q = torch.tensor([0.9999] + [0.2] * (N - 1), dtype=torch.float64)
+
+    def linearise(x):  # T(x) = q x + (1 - q) along each axis, around the fixed point 1
+        target = q * x + (1 - q)
+        return lambda p: p / target
+
+    b = torch.ones(1, N, dtype=torch.float64)
+    start = torch.ones_like(b)
+    start[0, 0] = 1.1
+    result = solve_fixed_point(linearise, b, start, tolerance=1e-3, max_iterations=200)
+    true = float((result.x - 1).norm() / N**0.5)
+    assert true > 1e-2
+    assert not result.converged
+
+
+def test_scalar_systems_solved_exactly():
+    """One CG step solves `c(x) x = b` exactly; there is then no history to estimate an error from."""
+
+    def linearise(x):
+        scale = 2 + 1 / (1 + x.square().sum(1, keepdim=True))
+        return lambda p: scale * p
+
+    result = solve_fixed_point(linearise, torch.ones(1, 4, dtype=torch.float64), tolerance=1e-6, max_iterations=200)
+    assert result.converged
+
+
 def test_starting_at_the_fixed_point():
     linearise, b, solution = problem(3.0)
     result = solve_fixed_point(linearise, b, solution, tolerance=1e-6, max_iterations=100)

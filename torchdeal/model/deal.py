@@ -105,15 +105,21 @@ class DEAL(nn.Module):
         """The constrained weights: recomputed where gradients are recorded, cached where they are not."""
         if torch.is_grad_enabled() or any(p.is_inference() for p in self.parameters()):
             return self._constrained()
-        # data_ptr and _version change with every way of changing a parameter: no stale weights.
-        key = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()]
+        key = self._fingerprint()
         if self._cached is None or self._cached[0] != key:
-            self._cached = key, self._constrained()
+            with torch.inference_mode(False), torch.no_grad():
+                self._cached = key, self._constrained()
         return self._cached[1]
+
+    def _fingerprint(self) -> object:
+        """What changes with the parameters. Their values count too: `.data` can be written past version counters."""
+        parameters = list(self.parameters())
+        values = [measure(p.detach()) for p in parameters for measure in (torch.sum, torch.linalg.vector_norm)]
+        return [(p.data_ptr(), p._version, p.dtype, p.device) for p in parameters], torch.stack(values).tolist()
 
     def _constrained(self) -> Weights:
         # Trained filters have many frequencies of nearly the same, largest gain: TF32 would pick a wrong one.
-        with full_precision():
+        with full_precision(self.kappa.device):
             filters = normalised(zero_mean(tuple(self.filters)))
         return Weights(
             filters=filters,

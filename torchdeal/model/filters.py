@@ -90,7 +90,8 @@ def _peak_frequency(filters: Tensor) -> Tensor:
         value, frequency = _zoom(filters, filters.new_tensor([row * spacing, column * spacing]), spacing)
         if value > best:
             best, peak = value, frequency
-    assert peak is not None
+    if peak is None:
+        raise ValueError("the filters hold NaN or infinite values, so they have no norm")
     return peak
 
 

@@ -1,6 +1,6 @@
 """Linear operators `H`: what turns an image into measurements."""
 
-from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint
+from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint, is_trusted
 from torchdeal.operators.base import Compose, Operator, Scaled
 from torchdeal.operators.imaging import Blur, BlurBoundary, Identity, Mask
 
@@ -15,4 +15,5 @@ __all__ = [
     "adjoint_gap",
     "as_operator",
     "check_adjoint",
+    "is_trusted",
 ]

@@ -25,6 +25,7 @@ class Operator(ABC):
     measures_images = False
     image_shape: tuple[int | None, ...] | None = None
     measurement_shape: tuple[int | None, ...] | None = None
+    batch: int | None = None  # where each sample has an operator of its own
 
     @abstractmethod
     def _forward(self, x: Tensor) -> Tensor: ...
@@ -73,7 +74,7 @@ class Operator(ABC):
         """`||H||_2` by power iterations on `H^T H`, for images of `shape` `(C, H, W)`: a lower bound, soon tight."""
         dtype = torch.complex128 if complex_image else torch.float64
         operator = self.to(dtype=torch.float64)
-        x = torch.randn(1, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        x = torch.randn(self.batch or 1, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
         x = x.to(self.device)
         value = 0.0
         for _ in range(iterations):
@@ -95,6 +96,8 @@ class Operator(ABC):
     def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
         if tensor.ndim < 2:
             raise ValueError(f"{type(self).__name__}: the {what} needs a batch dimension, got {_show(tensor.shape)}")
+        if self.batch is not None and len(tensor) != self.batch:
+            raise ValueError(f"{type(self).__name__} is for a batch of {self.batch}, got {_show(tensor.shape)}")
         if shape is None:
             return
         got = tuple(tensor.shape[1:])
@@ -112,6 +115,7 @@ class Compose(Operator):
         self.outer, self.inner = outer, inner
         self.image_shape, self.measurement_shape = inner.image_shape, outer.measurement_shape
         self.measures_images = outer.measures_images
+        self.batch = inner.batch or outer.batch
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.outer.forward(self.inner.forward(x))
@@ -126,7 +130,7 @@ class Scaled(Operator):
     def __init__(self, factor: float, operator: Operator):
         self.factor, self.operator = float(factor), operator
         self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
-        self.measures_images = operator.measures_images
+        self.measures_images, self.batch = operator.measures_images, operator.batch
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.factor * self.operator.forward(x)

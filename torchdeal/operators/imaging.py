@@ -40,6 +40,7 @@ class Mask(Operator):
         channels = self.mask.shape[-3] if self.mask.ndim > 2 else 1
         self.image_shape = (None if channels == 1 else channels, *self.mask.shape[-2:])
         self.measurement_shape = self.image_shape
+        self.batch = self.mask.shape[0] if self.mask.ndim == 4 and self.mask.shape[0] > 1 else None
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.mask * x
@@ -141,7 +142,8 @@ class Blur(Operator):
 
 
 def _real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
-    tensor = torch.as_tensor(values)
+    # a copy: the operator must not change with the caller's array
+    tensor = values.detach().clone() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
     if tensor.is_complex():
         raise TypeError(f"the {name} must be real, got {tensor.dtype}")
     if not tensor.is_floating_point():

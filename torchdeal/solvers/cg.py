@@ -90,6 +90,7 @@ def conjugate_gradient(
         if asked:
             history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
             error = torch.where(live, _past_error(history), error)
+        error = error.masked_fill(residual == 0, 0.0)
         iterations = iterations + live
         # beta = <r', z'> / <r, z>;  p = z' + beta p
         z = preconditioner(r) if preconditioner else r

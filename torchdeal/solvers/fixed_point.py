@@ -26,8 +26,10 @@ LOOSE = 0.5  # reduction of the residual by a loose solve
 ACCURATE = 0.1  # reduction of the residual, and relative error of the correction, of an accurate one
 ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
 CG_LIMIT = 1000
-STALL_WINDOW = 25  # accurate iterations in which the residual must fall by STALL_FACTOR
-STALL_FACTOR = 0.95
+RATIO_GROWTH = 1.15  # how much the last ratio may exceed the one before: more, and slower modes are still emerging
+STUCK_WINDOW = 25  # iterations in which the residual should fall by STUCK_FACTOR
+STUCK_FACTOR = 0.95
+ROUNDING = 20  # machine epsilons: relative residuals and steps below this are rounding errors
 BLOW_UP = 1e3
 
 
@@ -55,8 +57,8 @@ def solve_fixed_point(
     """Find `x` with `A(x) x = b`, each sample of the batch on its own.
 
     A sample has converged when `q / (1 - q) ||d|| + ||error of d|| <= tolerance * ||x||`, with `d` the last
-    accurate correction and q the larger of the last two ratios of accurate corrections to the power 2/3. It is
-    then frozen.
+    accurate correction and q the larger of the last two ratios of accurate corrections to the power 2/3, and those two
+    ratios agree. It is then frozen.
 
     Args:
         linearise: `x -> A(x)`, itself a map `p -> A(x) p`, Hermitian positive definite.
@@ -85,14 +87,15 @@ class _Run:
 
     def __init__(self, b: Tensor, start: Tensor | None, tolerance: float):
         batch, options = len(b), {"device": b.device, "dtype": b.real.dtype}
-        self.b, self.tolerance = b, tolerance
+        self.b, self.tolerance, self.rounding = b, tolerance, ROUNDING * torch.finfo(b.dtype).eps
         self.b_norm = sample_norms(b)
         self.x = torch.zeros_like(b) if start is None else start.clone()
         self.x[self.b_norm == 0] = 0  # the fixed point of b = 0
         self.active = self.b_norm > 0
         self.converged = ~self.active
         self.stalled, self.diverged = torch.zeros_like(self.active), torch.zeros_like(self.active)
-        self.wants_accuracy = torch.zeros_like(self.active)
+        self.wants_accuracy, self.stuck = torch.zeros_like(self.active), torch.zeros_like(self.active)
+        self.settled = torch.zeros_like(self.active)  # the ratios agree
         self.accurate_steps = torch.zeros(batch, dtype=torch.long, device=b.device)
         self.last_step = torch.full((batch,), torch.nan, **options)  # norm of the last accurate correction
         self.ratio = torch.full((batch,), torch.nan, **options)  # of the last two accurate corrections
@@ -127,9 +130,9 @@ class _Run:
         update = accurate & self.active
         ratio = step / self.last_step  # nan after a loose step
         contraction = torch.fmax(ratio, self.ratio)
-        # Corrections a hundred times smaller than asked for are rounding errors: their ratio says nothing.
-        negligible = step <= 0.01 * self.tolerance * size
+        negligible = step <= self.rounding * size  # the ratio of rounding errors says nothing
         contraction = torch.where(negligible, contraction.clamp(max=0.99), contraction)
+        self.settled = update & ((ratio <= RATIO_GROWTH * self.ratio) | negligible | (self.residuals[-1] == 0))
         # Ratios of steps creep up to q from below, as the fast modes die out before the slow ones.
         slow = contraction ** (2 / 3)
         left = slow / (1 - slow) * step + error
@@ -144,21 +147,23 @@ class _Run:
 
     def _decide(self, step: Tensor, size: Tensor) -> None:
         """Which samples are done, and how accurately the next system of the others is to be solved."""
-        trusted = self.accurate_steps >= ACCURATE_STEPS
+        trusted = (self.accurate_steps >= ACCURATE_STEPS) & self.settled
         self.converged |= self.active & trusted & (self.distance <= self.tolerance)
         finite = torch.isfinite(size) & torch.isfinite(self.residuals[-1])
         first = self.residuals[0].clamp_min(1)
         self.diverged |= self.active & ~(finite & (self.residuals[-1] <= BLOW_UP * first))
         self.active = self.active & ~(self.converged | self.diverged)
-        stuck = self._no_progress()
-        self.stalled |= self.active & stuck & (self.accurate_steps >= STALL_WINDOW)
+        no_progress = self._no_progress()
+        at_the_limit = self.residuals[-1] <= self.rounding
+        self.stalled |= self.active & no_progress & at_the_limit & (self.accurate_steps >= STUCK_WINDOW)
         self.active = self.active & ~self.stalled
         # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
-        # Loose steps that get nowhere call for it too: in an ill-posed system they may leave the slow modes alone.
+        # Loose steps that get nowhere call for it for good: in an ill-posed system they leave the slow modes alone.
+        self.stuck |= no_progress
         predicted = step / (1 - self._residual_ratio()) / size
-        near = (predicted <= self.tolerance) | stuck
+        near = predicted <= self.tolerance
         too_early = trusted & (self.distance > 2 * self.tolerance) & ~near
-        self.wants_accuracy = (self.wants_accuracy & ~too_early) | near
+        self.wants_accuracy = (self.wants_accuracy & ~too_early) | near | self.stuck
 
     def _residual_ratio(self) -> Tensor:
         """The mean ratio of the last residuals: a rough contraction factor, kept below 1."""
@@ -167,11 +172,11 @@ class _Run:
         return ratio.nan_to_num(nan=0.3).clamp(0.3, 0.98)
 
     def _no_progress(self) -> Tensor:
-        if len(self.residuals) <= STALL_WINDOW:
+        if len(self.residuals) <= STUCK_WINDOW:
             return torch.zeros_like(self.active)
-        before = torch.stack(self.residuals[:-STALL_WINDOW]).amin(0)
-        lately = torch.stack(self.residuals[-STALL_WINDOW:]).amin(0)
-        return lately > STALL_FACTOR * before
+        before = torch.stack(self.residuals[:-STUCK_WINDOW]).amin(0)
+        lately = torch.stack(self.residuals[-STUCK_WINDOW:]).amin(0)
+        return lately > STUCK_FACTOR * before
 
     def solution(self, path: tuple[Tensor, ...]) -> Solution:
         return Solution(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from torchdeal.solvers.cg import conjugate_gradient
 
@@ -51,10 +52,14 @@ class _ImplicitSolve(torch.autograd.Function):
         return x
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, *parameters = ctx.saved_tensors
         v = conjugate_gradient(lambda p: ctx.system(p, *parameters), grad, **ctx.options).x
         with torch.enable_grad():
-            theta = [p.detach().requires_grad_(p.is_floating_point()) for p in parameters]
-            grads = torch.autograd.grad(ctx.system(x.detach(), *theta), theta, -v, allow_unused=True)
-        return None, None, None, v, *grads
+            wanted = ctx.needs_input_grad[4:]
+            theta = [p.detach().requires_grad_(want) for p, want in zip(parameters, wanted, strict=True)]
+            sought = [p for p in theta if p.requires_grad]
+            found = torch.autograd.grad(ctx.system(x.detach(), *theta), sought, -v, allow_unused=True) if sought else ()
+        grads = iter(found)
+        return None, None, None, v, *(next(grads) if want else None for want in wanted)

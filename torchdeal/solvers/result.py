@@ -15,8 +15,8 @@ class Status(Enum):
     CONVERGED = "The estimated distance to the fixed point is below the tolerance."
     MAX_ITERATIONS = "The maximum number of iterations was reached. Raise max_iterations or the tolerance."
     STALLED = (
-        "The residual no longer decreases: the precision is exhausted, or the iteration does not settle. "
-        "Raise the tolerance, use a float64 model, or lower lam."
+        "The residual is at the limit of the precision and no longer decreases. "
+        "Raise the tolerance or use a float64 model."
     )
     DIVERGED = "The iterates grow without bound or are not finite. Check the operator and lower lam."
 
@@ -24,7 +24,7 @@ class Status(Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """A reconstruction and what is known about it. All tensors but `x` are on the CPU, one entry per sample.
 
