@@ -163,7 +163,7 @@ def test_the_literal_tolerances_of_the_paper_can_stop_far_away(gray):
 
 @pytest.mark.skipif(not (DATA / "data" / "test" / "Set12").is_dir(), reason="Set12 is not here")
 def test_default_tolerance_costs_no_psnr_on_set12(gray):
-    """DESIGN's protocol for gray denoising, image 01, sigma 25: default against a much tighter tolerance."""
+    """The paper's protocol for gray denoising, image 01, sigma 25: default against a much tighter tolerance."""
     import numpy as np
     from PIL import Image
 
