@@ -176,7 +176,7 @@ def test_default_tolerance_costs_no_psnr_on_set12(gray):
         return float(-10 * torch.log10((x.clamp(0, 1) - clean).square().mean()))
 
     default = td.reconstruct(y, model=gray, sigma=25 / 255)
-    tight = td.reconstruct(y, model=gray, sigma=25 / 255, tolerance=1e-4, start=default.x)
+    tight = td.reconstruct(y, model=gray, sigma=25 / 255, tolerance=2e-5, start=default.x)
     assert tight.converged
     assert psnr(default.x) == pytest.approx(psnr(tight.x), abs=0.02)
     assert psnr(tight.x) > 29.5
