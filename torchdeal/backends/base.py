@@ -8,12 +8,16 @@ from torch import Tensor
 
 
 class Backend(Protocol):
-    """How the model is applied to images `(B, C, H, W)` of one size."""
+    """How the model is applied to images `(B, C, H, W)` of one size.
 
-    def squared_mask(self, x: Tensor, alpha: Tensor) -> Any:
+    Far from the fixed point a rough answer will do. A backend that can save time that way does so where `precise` is
+    False; the others ignore it.
+    """
+
+    def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Any:
         """`M(x)^2`, in whatever form `penalty` takes it; alpha is `(B, N, 1, 1)`."""
         ...
 
-    def penalty(self, x: Tensor, squared_mask: Any) -> Tensor:
-        """`W^T M^2 W x`."""
+    def penalty(self, x: Tensor, squared_mask: Any, *, precise: bool = True) -> Tensor:
+        """`W^T M^2 W x`. The precise one needs a precise mask."""
         ...

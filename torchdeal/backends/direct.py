@@ -15,10 +15,10 @@ class DirectBackend:
 
     weights: Weights
 
-    def squared_mask(self, x: Tensor, alpha: Tensor) -> Tensor:
+    def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Tensor:
         """`M(x)^2`, `(B, N, H, W)`."""
         return self.weights.mask(x, alpha).square_()
 
-    def penalty(self, x: Tensor, squared_mask: Tensor) -> Tensor:
+    def penalty(self, x: Tensor, squared_mask: Tensor, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`."""
         return self.weights.penalty(x, squared_mask)

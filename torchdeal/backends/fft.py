@@ -41,7 +41,7 @@ class FFTBackend:
         self.correlate = self.convolve.conj().resolve_conj()
         self.mask_correlate = _spectra(weights.mask_filters, self.mask_size).conj().resolve_conj()
 
-    def squared_mask(self, x: Tensor, alpha: Tensor) -> list[list[Tensor]]:
+    def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> list[list[Tensor]]:
         """`M(x)^2`."""
         padded = reflect(x, MASK_REACH)
         return [
@@ -49,7 +49,7 @@ class FFTBackend:
             for image, scale in zip(padded, alpha, strict=True)
         ]
 
-    def penalty(self, x: Tensor, squared_mask: list[list[Tensor]]) -> Tensor:
+    def penalty(self, x: Tensor, squared_mask: list[list[Tensor]], *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`."""
         padded = reflect(x, REACH)
         out = torch.zeros_like(padded)
