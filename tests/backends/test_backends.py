@@ -1,5 +1,7 @@
 """All backends compute the same: the direct one, itself checked against numpy, is the measure."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import noisy, picture, relative, small_model
@@ -8,21 +10,23 @@ from hypothesis import strategies as st
 
 import torchdeal as td
 from torchdeal.backends import DirectBackend, FFTBackend, choose_backend, fft
+from torchdeal.model import Boundary
+from torchdeal.model.spline import even_spline
 from torchdeal.operators import Blur
 
 
 def assembled(backend: FFTBackend, tiles):
-    """The tiles of a batch as one tensor `(B, N, H, W)`."""
-    across = len(backend.columns)
+    """The tiles `(N / 2, h, w, 2)` of a batch as one tensor `(B, N, H, W)`."""
+    across, features = len(backend.columns), len(backend.weights.filters[-1])
     samples = [
         torch.cat([torch.cat(sample[i : i + across], 2) for i in range(0, len(sample), across)], 1) for sample in tiles
     ]
-    return torch.stack(samples)
+    return torch.stack(samples).movedim(-1, 2).flatten(1, 2)[:, :features]
 
 
-def compare(model, x, sigma, tolerance):
+def compare(model, x, sigma, tolerance, boundary=None):
     with torch.no_grad():
-        weights = model.weights()
+        weights = replace(model.weights(), boundary=boundary or model.boundary)
         alpha = weights.alpha(sigma.to(x.dtype))
         direct, fast = DirectBackend(weights), FFTBackend(weights, *x.shape[-2:])
         expected, tiles = direct.squared_mask(x, alpha), fast.squared_mask(x, alpha)
@@ -39,20 +43,55 @@ def compare(model, x, sigma, tolerance):
     batch=st.integers(1, 3),
     tile=st.sampled_from([16, 31, 264]),
     seed=st.integers(0, 9),
+    boundary=st.sampled_from(["reflect", "zero"]),
 )
-def test_fft_equals_direct(height, width, channels, batch, tile, seed):
+def test_fft_equals_direct(height, width, channels, batch, tile, seed, boundary):
     before, fft.TILE = fft.TILE, tile
     try:
         generator = torch.Generator().manual_seed(seed)
         x = torch.rand(batch, channels, height, width, dtype=torch.float64, generator=generator)
-        compare(small_model(channels, features=5, seed=seed), x, 50 * torch.rand(batch, generator=generator), 1e-10)
+        model = small_model(channels, boundary, features=5, seed=seed)
+        compare(model, x, 50 * torch.rand(batch, generator=generator), 1e-10)
     finally:
         fft.TILE = before
 
 
+@pytest.mark.parametrize("boundary", Boundary)
 @pytest.mark.parametrize(("name", "image"), [("gray", "camera"), ("color", "astronaut")])
-def test_fft_equals_direct_with_trained_weights(name, image):
-    compare(td.load(name), noisy(picture(image, 50), 20), torch.tensor([20.0]), 2e-5)
+def test_fft_equals_direct_with_trained_weights(name, image, boundary):
+    compare(td.load(name), noisy(picture(image, 50), 20), torch.tensor([20.0]), 2e-5, boundary)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 20), (89, 7)])
+def test_zero_boundary_allows_any_size(size):
+    x = torch.rand(1, 1, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    compare(small_model(boundary="zero"), x, torch.tensor([20.0]), 1e-10)
+
+
+@pytest.mark.parametrize("boundary", Boundary)
+def test_fft_takes_any_memory_layout(boundary):
+    x = torch.rand(40, 33, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).permute(3, 2, 1, 0)
+    compare(small_model(3, boundary), x, torch.tensor([20.0, 5.0]), 1e-10)
+
+
+def test_a_second_mask_leaves_the_first_as_it_was():
+    with torch.no_grad():
+        weights = small_model().weights()
+        backend, alpha = FFTBackend(weights, 20, 20), weights.alpha(torch.tensor([20.0], dtype=torch.float64))
+        first = backend.squared_mask(torch.zeros(1, 1, 20, 20, dtype=torch.float64), alpha)[0][0]
+        kept = first.clone()
+        backend.squared_mask(torch.rand(1, 1, 20, 20, dtype=torch.float64), alpha)
+    assert torch.equal(first, kept)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_spline_without_gradient(threads, dtype, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)  # another lookup for more than two
+    values = torch.rand(31, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x = torch.tensor([0, 0.05, 0.1, 1.234, 2.95, 3, 3.1, 17, 1e12, torch.nan], dtype=dtype)
+    result, expected = fft._spline(10 * x, fft._pieces(values)), even_spline(x, values)
+    torch.testing.assert_close(result, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("sigma", [5, 25])
@@ -76,10 +115,8 @@ def test_choice():
     with torch.no_grad():
         reflecting, zero = small_model().weights(), small_model(boundary="zero").weights()
     assert isinstance(choose_backend(reflecting, image), FFTBackend)
-    assert isinstance(choose_backend(zero, image), DirectBackend)
+    assert isinstance(choose_backend(zero, image), FFTBackend)
     assert isinstance(choose_backend(reflecting, image, "direct"), DirectBackend)
-    with pytest.raises(ValueError, match="boundary='reflect'"):
-        choose_backend(zero, image, "fft")
     with pytest.raises(ValueError, match="no backend 'cudnn': choose one of direct, fft"):
         choose_backend(reflecting, image, "cudnn")
 

@@ -1,4 +1,4 @@
-"""How `W^T M^2 W` and `M` are applied: by direct convolutions everywhere, by FFT on the CPU."""
+"""How `W^T M^2 W` and `M` are applied: by direct convolutions everywhere, by FFT on the CPU, packed on CUDA."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from torch import Tensor
 from torchdeal.backends.base import Backend
 from torchdeal.backends.direct import DirectBackend
 from torchdeal.backends.fft import FFTBackend
+from torchdeal.backends.packed import PackedBackend
 from torchdeal.model import Boundary, Weights
 
-__all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "choose_backend"]
+__all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "PackedBackend", "choose_backend"]
 
-BACKENDS = ("direct", "fft")
+BACKENDS = ("direct", "fft", "packed")
 
 
 def choose_backend(weights: Weights, image: Tensor, name: str | None = None) -> Backend:
     """The backend of that name, or the fastest one, for images like `image`."""
+    if name is None and image.is_cuda and weights.boundary is Boundary.REFLECT:
+        name = "packed"
     if name is None:
-        suitable = image.device.type == "cpu" and weights.boundary is Boundary.REFLECT
-        name = "fft" if suitable else "direct"
+        name = "fft" if image.device.type == "cpu" else "direct"
     if name == "fft":
         return FFTBackend(weights, *image.shape[-2:])
+    if name == "packed":
+        return PackedBackend(weights, *image.shape[-2:])
     if name == "direct":
         return DirectBackend(weights)
     raise ValueError(f"there is no backend {name!r}: choose one of {', '.join(BACKENDS)}")
