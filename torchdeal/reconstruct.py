@@ -74,7 +74,7 @@ def reconstruct(
         device: where to compute; by default where the model is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype.
         channelwise: apply a gray model to each channel of the image on its own.
-        backend: `"direct"` or `"fft"`; by default the fastest one that fits.
+        backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:
         a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
@@ -102,12 +102,16 @@ def reconstruct(
             strength = weights.lam(noise)
         else:
             strength = _per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
+        chosen = choose_backend(weights, b, backend)
+        precise, rough = (
+            _linearisation(chosen, operator, strength, weights.alpha(noise), model.channels, precise)
+            for precise in (True, False)
+        )
         solution = solve_fixed_point(
-            _linearisation(
-                choose_backend(weights, b, backend), operator, strength, weights.alpha(noise), model.channels
-            ),
+            precise,
             b,
             _start(start, b, data_range),
+            rough=rough,
             tolerance=_positive("tolerance", tolerance),
             max_iterations=_positive_integer("max_iterations", max_iterations),
             keep_path=keep_path,
@@ -192,17 +196,19 @@ def attentive_step(
     return x, mask
 
 
-def _linearisation(backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int):
+def _linearisation(
+    backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int, precise: bool
+) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
     """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image."""
 
     def linearise(x: Tensor) -> Callable[[Tensor], Tensor]:
         copies = x.shape[1] // channels
         stacked = (-1, channels, *x.shape[-2:])
-        squared_mask = backend.squared_mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0))
+        squared_mask = backend.squared_mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0), precise=precise)
 
         def apply(p: Tensor) -> Tensor:
-            penalty = backend.penalty(p.reshape(stacked), squared_mask).view_as(p)
-            return operator.normal(p) + lam * penalty
+            penalty = backend.penalty(p.reshape(stacked), squared_mask, precise=precise).view_as(p)
+            return operator.normal(p).addcmul(lam, penalty)
 
         return apply
 

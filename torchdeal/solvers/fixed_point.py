@@ -3,10 +3,12 @@
 One outer iteration freezes the system at `x`, takes its residual `r = b - A(x) x`, which is the residual of the
 fixed-point equation itself, and solves `A(x) d = r` for the correction `d = T(x) - x` by conjugate gradients.
 
-* Far from the fixed point the solve is loose: it reduces the residual by half, since a better solution of a
+* Far from the fixed point the solve is loose: it more than halves the residual, since a better solution of a
   system that is about to change is wasted work.
-* At the end the solve is accurate, and `d` is known to a tenth of its own size. With the contraction factor q,
-  estimated from the ratio of two such steps, `||x + d - x*|| <= q / (1 - q) ||d||`. Only this estimate ends a
+* The next iterate has momentum, as in Nesterov's method: `x + d` and a part of how it differs from the one before.
+  Where the step turns against the movement, the momentum starts anew.
+* At the end the solve is accurate, and `d` is known to a fifth of its own size. With the contraction factor q of T,
+  measured between two such evaluations, `||x + d - x*|| <= q / (1 - q) ||d||`. Only this estimate ends a
   run: a small residual does not (an ill-posed system hides large errors in small residuals), nor does a small
   loose step.
 """
@@ -22,11 +24,17 @@ from torch import Tensor
 from torchdeal.solvers.cg import LinearMap, conjugate_gradient, sample_norms
 from torchdeal.solvers.result import Solution, Status
 
-LOOSE = 0.5  # reduction of the residual by a loose solve
-ACCURATE = 0.1  # reduction of the residual, and relative error of the correction, of an accurate one
+LOOSE = 0.4  # reduction of the residual by a loose solve
+ACCURATE = 0.2  # reduction of the residual, and relative error of the correction, of an accurate one
+EARLY = 2.0  # the accurate end begins after two loose steps of at most this many tolerances
+ROUGH_UNTIL = 2e-3  # relative steps below this are not taken with rough systems
+SLOWEST = 0.97  # a contraction that is assumed where none was measured reliably
+MOMENTUM = 0.7  # at most; it grows as k / (k + 3) from each start
 ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
 CG_LIMIT = 1000
 RATIO_GROWTH = 1.05  # how much the last ratio may exceed the one before: more, and slower modes are still emerging
+RATIO_DROP = 0.8  # and how much it may fall below: more, and a fast mode that dominated is dying out
+MEMORY = 3  # iterates between which the contraction is measured
 STUCK_WINDOW = 25  # iterations in which the residual should fall by STUCK_FACTOR
 STUCK_FACTOR = 0.95
 ROUNDING = 20  # machine epsilons: relative residuals and steps below this are rounding errors
@@ -49,6 +57,7 @@ def solve_fixed_point(
     b: Tensor,
     start: Tensor | None = None,
     *,
+    rough: Callable[[Tensor], LinearMap] | None = None,
     tolerance: float,
     max_iterations: int,
     keep_path: bool = False,
@@ -64,6 +73,7 @@ def solve_fixed_point(
         linearise: `x -> A(x)`, itself a map `p -> A(x) p`, Hermitian positive definite.
         b: right-hand sides, `(B, C, H, W)`.
         start: `x_0`, zero if None.
+        rough: a faster approximation of `linearise`, to about 1e-3, for the steps far from the fixed point.
         tolerance: on the estimated relative distance to the fixed point.
         max_iterations: outer iterations at most.
         keep_path: return all iterates.
@@ -74,7 +84,7 @@ def solve_fixed_point(
     for iteration in range(1, max_iterations + 1):
         if not bool(run.active.any()):
             break
-        run.step(linearise, last=max_iterations - iteration < ACCURATE_STEPS)
+        run.step(linearise, rough or linearise, left=max_iterations - iteration)
         if keep_path:
             path.append(run.x)
         if callback:
@@ -91,26 +101,31 @@ class _Run:
         self.b_norm = sample_norms(b)
         self.x = torch.zeros_like(b) if start is None else start.clone()
         self.x[self.b_norm == 0] = 0  # the fixed point of b = 0
+        self.history: list[tuple[Tensor, Tensor]] = []  # the last iterates x, and the T(x) that was found
+        self.age = torch.zeros(batch, device=b.device)  # steps since the momentum started
         self.active = self.b_norm > 0
         self.converged = ~self.active
         self.stalled, self.diverged = torch.zeros_like(self.active), torch.zeros_like(self.active)
         self.wants_accuracy, self.stuck = torch.zeros_like(self.active), torch.zeros_like(self.active)
+        self.close = torch.zeros_like(self.active)  # too close for rough systems
+        self.was_small = torch.zeros_like(self.active)  # the last step was below the tolerance
         self.settled = torch.zeros_like(self.active)  # the ratios agree
         self.accurate_steps = torch.zeros(batch, dtype=torch.long, device=b.device)
-        self.last_step = torch.full((batch,), torch.nan, **options)  # norm of the last accurate correction
-        self.ratio = torch.full((batch,), torch.nan, **options)  # of the last two accurate corrections
+        self.ratio = torch.full((batch,), torch.nan, **options)  # ||T(x) - T(x')|| / ||x - x'|| of the last two
+        self.highest = torch.full((batch,), torch.nan, **options)  # ratio since the accurate end began
         self.contraction = torch.full((batch,), torch.nan, **options)
         self.distance = torch.full((batch,), torch.inf, **options).masked_fill(self.converged, 0.0)
         self.iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
         self.cg_iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
         self.residuals: list[Tensor] = []
 
-    def step(self, linearise: Callable[[Tensor], LinearMap], last: bool) -> None:
-        """One outer iteration: freeze the system, solve for the correction, judge what is left."""
-        A = linearise(self.x)
+    def step(self, linearise: Callable[[Tensor], LinearMap], rough: Callable[[Tensor], LinearMap], left: int) -> None:
+        """One outer iteration: freeze the system, solve for the correction, judge what remains, move on."""
+        accurate = self.wants_accuracy | (left < ACCURATE_STEPS)
+        far = not bool((self.active & (accurate | self.close)).any())
+        A = rough(self.x) if far else linearise(self.x)
         residual = torch.where(_column(self.active, self.b), self.b - A(self.x), 0)
         self.residuals.append(torch.where(self.active, sample_norms(residual) / self.b_norm, torch.nan))
-        accurate = self.wants_accuracy | last
         solve = conjugate_gradient(
             A,
             residual,
@@ -118,21 +133,44 @@ class _Run:
             error_tolerance=torch.where(accurate, ACCURATE, torch.inf).to(self.b_norm),
             max_iterations=CG_LIMIT,
         )
-        self.x = self.x + solve.x
         self.iterations += self.active
         self.cg_iterations += solve.iterations
-        step, size = sample_norms(solve.x), sample_norms(self.x)
-        self._estimate_distance(accurate & solve.converged, step, solve.error, size)
-        self._decide(step, size)
+        new = self.x + solve.x
+        step, size = sample_norms(solve.x), sample_norms(new)
+        self._estimate_distance(accurate & solve.converged, self._measured_ratio(new), step, solve.error, size)
+        self._decide(step, solve.error, size)
+        self._move(new, solve.x, final=left == 0)
 
-    def _estimate_distance(self, accurate: Tensor, step: Tensor, error: Tensor, size: Tensor) -> None:
+    def _measured_ratio(self, new: Tensor) -> Tensor:
+        """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
+        ratio = torch.full_like(self.ratio, torch.nan)
+        for back, (x, image) in enumerate(reversed(self.history)):
+            measured = sample_norms(new - image) / sample_norms(self.x - x)
+            ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
+        return ratio
+
+    def _move(self, new: Tensor, correction: Tensor, final: bool) -> None:
+        """The next iterate: with momentum, except for samples that end here."""
+        ahead = new
+        if self.history:
+            movement = new - self.history[-1][1]
+            turned = (correction * movement).flatten(1).sum(1) < 0
+            self.age = torch.where(turned, 0, self.age)
+            momentum = (self.age / (self.age + 3)).clamp_max(MOMENTUM) * (self.active & (not final))
+            ahead = new + _column(momentum.to(new.real.dtype), new) * movement
+        self.age = self.age + 1
+        self.history = [*self.history, (self.x, new)][-MEMORY:]
+        self.x = ahead
+
+    def _estimate_distance(self, accurate: Tensor, ratio: Tensor, step: Tensor, error: Tensor, size: Tensor) -> None:
         """`q / (1 - q) ||d|| + ||error of d||`, relative, where the last two corrections were accurate."""
         update = accurate & self.active
-        ratio = step / self.last_step  # nan after a loose step
-        contraction = torch.fmax(ratio, self.ratio)
+        self.highest = torch.where(update, torch.fmax(ratio, self.highest), torch.nan)
         negligible = step <= self.rounding * size  # the ratio of rounding errors says nothing
-        contraction = torch.where(negligible, contraction.clamp(max=0.99), contraction)
-        self.settled = update & ((ratio <= RATIO_GROWTH * self.ratio) | negligible | (self.residuals[-1] == 0))
+        now = torch.where(negligible, 0, torch.fmax(ratio, self.ratio))
+        contraction = torch.where(now < 1, torch.minimum(self.highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
+        agree = (ratio <= RATIO_GROWTH * self.ratio) & (ratio >= RATIO_DROP * self.ratio)
+        self.settled = update & (agree | negligible | (self.residuals[-1] == 0))
         # Ratios of steps creep up to q from below, as the fast modes die out before the slow ones.
         slow = contraction ** (2 / 3)
         left = slow / (1 - slow) * step + error
@@ -142,12 +180,12 @@ class _Run:
         distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
         self.distance = torch.where(self.active, distance, self.distance)  # a loose step makes it unknown again
         self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~self.active)
-        self.last_step = torch.where(update, step, torch.nan)
         self.ratio = torch.where(update, ratio, torch.nan)
 
-    def _decide(self, step: Tensor, size: Tensor) -> None:
+    def _decide(self, step: Tensor, error: Tensor, size: Tensor) -> None:
         """Which samples are done, and how accurately the next system of the others is to be solved."""
-        trusted = (self.accurate_steps >= ACCURATE_STEPS) & self.settled
+        in_any_case = SLOWEST / (1 - SLOWEST) * step + error <= self.tolerance * size
+        trusted = (self.accurate_steps >= ACCURATE_STEPS) & (self.settled | in_any_case)
         self.converged |= self.active & trusted & (self.distance <= self.tolerance)
         finite = torch.isfinite(size) & torch.isfinite(self.residuals[-1])
         first = self.residuals[0].clamp_min(1)
@@ -160,16 +198,12 @@ class _Run:
         # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
         # Loose steps that get nowhere call for it for good: in an ill-posed system they leave the slow modes alone.
         self.stuck |= no_progress
-        predicted = step / (1 - self._residual_ratio()) / size
-        near = predicted <= self.tolerance
-        too_early = trusted & (self.distance > 2 * self.tolerance) & ~near
+        self.close |= step <= ROUGH_UNTIL * size
+        small = step <= EARLY * self.tolerance * size
+        near = small & self.was_small
+        self.was_small = small
+        too_early = trusted & (self.distance > 10 * self.tolerance) & ~near
         self.wants_accuracy = (self.wants_accuracy & ~too_early) | near | self.stuck
-
-    def _residual_ratio(self) -> Tensor:
-        """The mean ratio of the last residuals: a rough contraction factor, kept below 1."""
-        recent = torch.stack(self.residuals[-4:])
-        ratio = (recent[-1] / recent[0]) ** (1 / max(1, len(recent) - 1))
-        return ratio.nan_to_num(nan=0.3).clamp(0.3, 0.98)
 
     def _no_progress(self) -> Tensor:
         if len(self.residuals) <= STUCK_WINDOW:
