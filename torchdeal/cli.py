@@ -26,6 +26,7 @@ from rich.table import Table
 
 import torchdeal
 from torchdeal import files, solvers
+from torchdeal.benchmark import report, results, speed
 from torchdeal.checkpoint import BUNDLED, bundled_path, card, load
 from torchdeal.images import to_tensor
 from torchdeal.model import DEAL
@@ -41,6 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+benchmark = typer.Typer(help="Measure, on this machine, what the documents claim.", no_args_is_help=True)
+app.add_typer(benchmark, name="benchmark")
 messages = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False)
 
@@ -52,6 +55,13 @@ class Device(str, Enum):
     cpu = "cpu"
     cuda = "cuda"
     mps = "mps"
+
+
+class Kind(str, Enum):
+    """Which of the bundled pictures and weights."""
+
+    gray = "gray"
+    color = "color"
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,86 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instea
         output.print(table)
 
 
+@benchmark.command(
+    "speed",
+    epilog="Examples:\n\n"
+    "[bold]deal benchmark speed --size 128 --json speed.json --plot speed.png[/bold]\n\n"
+    "[bold]deal benchmark speed --methods ours,default --size 64 --size 128 --size 256[/bold]\n\n"
+    "[bold]deal benchmark speed --from speed.json[/bold]   (show earlier results; measures nothing)",
+)
+def benchmark_speed(
+    size: Annotated[
+        list[int] | None,
+        typer.Option(help="Height and width, may be repeated. Default: 128 256, on CUDA 128 512 1024 2048."),
+    ] = None,
+    kind: Annotated[list[Kind] | None, typer.Option(help="May be repeated. Default: gray.")] = None,
+    sigma: Annotated[
+        list[float] | None, typer.Option(help="Noise level on the 0..255 scale, may be repeated. Default: 25.")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")] = Device.auto,
+    model: Annotated[
+        str | None, typer.Option(help="gray, color, or a weights file, for all methods. Default: that of the kind.")
+    ] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="A picture in place of scikit-image's camera (gray) and astronaut (color).")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of ours.")] = 3,
+    baseline_repeats: Annotated[int, typer.Option(help="Runs of each reference: they take minutes.")] = 1,
+    methods: Annotated[str, typer.Option(help="Comma-separated, to leave some out.")] = ",".join(results.METHODS),
+    threads: Annotated[int | None, typer.Option(help="CPU threads. Default: those of torch.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Stop a reference after this long; its ratios are then lower bounds.")
+    ] = None,
+    no_memory: Annotated[bool, typer.Option("--no-memory", help="Do not measure memory.")] = False,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw distance against time (.png, .pdf, .svg).")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show the results in a --json file; measure nothing.")
+    ] = None,
+) -> None:
+    """Time to a given distance from the fixed point, ours beside the method as the paper writes it."""
+    keep = Path(json_file) if json_file not in (None, "-") else None
+    if keep:
+        speed.check_output(keep)
+    if plot_file:
+        report.check_plot(plot_file)
+
+    def save(measured: list[results.Result], settings: dict[str, Any]) -> None:
+        if keep:
+            speed.write_text(keep, results.to_json(measured, settings))
+
+    if from_file:
+        measured, settings = results.from_json(from_file)
+        save(measured, settings)
+    else:
+        plan = speed.Plan(
+            sizes=tuple(size or ()),
+            kinds=tuple(k.value for k in kind or [Kind.gray]),
+            sigmas=tuple(sigma or [25.0]),
+            device=_device(device),
+            model=model,
+            image=image,
+            repeats=repeats,
+            baseline_repeats=baseline_repeats,
+            methods=speed.parse_methods(methods),
+            threads=threads,
+            max_seconds=max_seconds,
+            memory=not no_memory,
+        )
+        with _interruptible("what was measured before is in the --json file" if keep else "nothing was kept"):
+            measured, settings = speed.measure(plan, lambda line: messages.print(line, markup=False), save)
+    if json_file == "-":
+        print(results.to_json(measured, settings))
+    else:
+        report.show(measured, settings, output)
+    if plot_file:
+        report.plot(measured, settings, plot_file)
+
+
 def main() -> None:
     """Entry point: every foreseeable failure becomes one line on stderr and a non-zero exit."""
     warnings.showwarning = lambda message, *_, **__: _complain("Warning", str(message))
@@ -200,12 +290,12 @@ def main() -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(left: str = "files that were not finished are as they were") -> Iterator[None]:
     """Ctrl-C ends with one line and exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        _complain("Interrupted", "files that were not finished are as they were")
+        _complain("Interrupted", left)
         raise typer.Exit(130) from None
 
 

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.model import DEAL, Boundary
+from torchdeal.model import DEAL, Boundary, Weights
 
 
 @dataclass(frozen=True)
 class ReferenceResult:
-    """The last iterate and what it took."""
+    """The last iterate and what it took; for a callback, those so far."""
 
     x: Tensor
     iterations: int
@@ -39,6 +39,7 @@ def reference_reconstruct(
     max_inner: int = 1000,
     max_outer: int = 1000,
     start: Tensor | None = None,
+    callback: Callable[[ReferenceResult], None] | None = None,
 ) -> ReferenceResult:
     """`x_{k+1} = A_k^-1 H^T y`, `A_k = H^T H + lam W^T M(x_k)^2 W`, by CG from `x_k`, until `x_k` stops changing.
 
@@ -58,32 +59,36 @@ def reference_reconstruct(
         max_inner: CG iterations per system.
         max_outer: systems.
         start: `x_0`; zero if None.
+        callback: called after each outer iteration.
     """
     b = adjoint(y)
     if len(b) != 1:
         raise ValueError(f"the reference takes one image at a time, got a batch of {len(b)}")
     level = b.new_tensor([sigma])
-    strength = float(model.weights().lam(level)) if lam is None else lam
+    weights = model.weights()  # once: every call looks at all parameters, which would count as time of the method
+    strength = float(weights.lam(level)) if lam is None else lam
     x = torch.zeros_like(b) if start is None else start.clone()
     iterations, cg_iterations, change = 0, 0, float("inf")
     while iterations < max_outer and change > outer_tolerance:
         iterations += 1
-        system = _system(model, _mask(model, x, level) ** 2, strength, forward, adjoint)
+        system = _system(weights, _mask(weights, x, level) ** 2, strength, forward, adjoint)
         new, steps = _conjugate_gradient(system, b, x, inner_tolerance, max_inner)
         cg_iterations += steps
         change = float((new - x).norm() / x.norm()) if float(x.norm()) > 0 else float("inf")
         x = new
+        if callback:
+            callback(ReferenceResult(x, iterations, cg_iterations, change))
     return ReferenceResult(x, iterations, cg_iterations, change)
 
 
 def _system(
-    model: DEAL,
+    weights: Weights,
     squared_mask: Tensor,
     lam: float,
     forward: Callable[[Tensor], Tensor],
     adjoint: Callable[[Tensor], Tensor],
 ) -> Callable[[Tensor], Tensor]:
-    return lambda p: adjoint(forward(p)) + lam * _filters_adjoint(model, squared_mask * _filters(model, p))
+    return lambda p: adjoint(forward(p)) + lam * _filters_adjoint(weights, squared_mask * _filters(weights, p))
 
 
 def _conjugate_gradient(
@@ -102,18 +107,18 @@ def _conjugate_gradient(
     return x, limit
 
 
-def _filters(model: DEAL, x: Tensor) -> Tensor:
-    weights = model.weights()
-    if model.boundary is Boundary.REFLECT:
+def _filters(weights: Weights, x: Tensor) -> Tensor:
+    reflect = weights.boundary is Boundary.REFLECT
+    if reflect:
         x = F.pad(x, (12, 12, 12, 12), mode="reflect")
     for kernel in weights.filters:
-        x = F.conv2d(x, kernel, padding=0 if model.boundary is Boundary.REFLECT else 4)
+        x = F.conv2d(x, kernel, padding=0 if reflect else 4)
     return x
 
 
-def _filters_adjoint(model: DEAL, z: Tensor) -> Tensor:
-    reflect = model.boundary is Boundary.REFLECT
-    for kernel in reversed(model.weights().filters):
+def _filters_adjoint(weights: Weights, z: Tensor) -> Tensor:
+    reflect = weights.boundary is Boundary.REFLECT
+    for kernel in reversed(weights.filters):
         z = F.conv_transpose2d(z, kernel, padding=0 if reflect else 4)
     if not reflect:
         return z
@@ -122,8 +127,8 @@ def _filters_adjoint(model: DEAL, z: Tensor) -> Tensor:
     return torch.ops.aten.reflection_pad2d_backward(z, z.new_empty(shape), padding)
 
 
-def _mask(model: DEAL, x: Tensor, sigma: Tensor) -> Tensor:
-    weights, reflect = model.weights(), model.boundary is Boundary.REFLECT
+def _mask(weights: Weights, x: Tensor, sigma: Tensor) -> Tensor:
+    reflect = weights.boundary is Boundary.REFLECT
     if reflect:
         x = F.pad(x, (14, 14, 14, 14), mode="reflect")
     for kernel in weights.mask_filters:

@@ -57,48 +57,43 @@ def conjugate_gradient(
     scalar = (-1,) + (1,) * (b.ndim - 1)
     b_norm = sample_norms(b)
     target = tolerance * b_norm
-    x = torch.zeros_like(b) if start is None else start.clone()
+    # b = 0 has the solution 0, whatever the start was; a zero residual leaves nothing to do.
+    x = torch.zeros_like(b) if start is None else torch.where((b_norm > 0).view(scalar), start, 0)
     r = b.clone() if start is None else b - apply(x)
     z = preconditioner(r) if preconditioner else r
     p = z
     rz = _inner(r, z)
     residual = sample_norms(r)
-    error = torch.full_like(residual, float("inf"))
+    error = torch.where(residual == 0, 0.0, torch.full_like(residual, float("inf")))
     iterations = torch.zeros_like(residual, dtype=torch.long)
-    # b = 0 has the solution 0, whatever the start was; a zero residual leaves nothing to do.
-    x = torch.where((b_norm > 0).view(scalar), x, 0)
-    exact = (b_norm == 0) | (residual == 0)
-    error = error.masked_fill(exact, 0.0)
-    done = exact | ((residual <= target) & _accurate(error, error_tolerance, x))
-    broken = torch.zeros_like(done)
     asked = bool((torch.as_tensor(error_tolerance) < float("inf")).any())
+    done = (residual == 0) | ((residual <= target) & _accurate(error, error_tolerance, x))
+    live = ~done
     history: list[tuple[Tensor, Tensor]] = []
+    # Few and small operations: on a GPU their number is what an iteration costs beside the operator.
     for iteration in range(max_iterations):
-        live = ~(done | broken)
         if iteration % _check_interval(b) == 0 and not bool(live.any()):
             break
         Ap = apply(p)
         curvature = _inner(p, Ap)
         # Rounding, or an operator that is not positive definite: no step along p makes sense.
-        broken = broken | (live & ~(curvature > 0))
-        live = live & ~broken
+        live = live & (curvature > 0)
         # alpha = <r, z> / <p, A p>;  x += alpha p;  r -= alpha A p
         alpha = torch.where(live, rz / curvature, 0)
         x.addcmul_(alpha.view(scalar), p)
         r = r.addcmul(alpha.view(scalar), Ap, value=-1)
-        residual = torch.where(live, sample_norms(r), residual)
-        if asked:
-            history.append((alpha * rz, torch.where(live, _inner(p, p) / curvature, 0)))
-            error = torch.where(live, _past_error(history), error)
-        error = error.masked_fill(residual == 0, 0.0)
-        iterations = iterations + live
-        # beta = <r', z'> / <r, z>;  p = z' + beta p
         z = preconditioner(r) if preconditioner else r
-        rz_next = _inner(r, z)
-        beta = torch.where(live, rz_next / rz, 0)
-        p = z.addcmul(beta.view(scalar), p)
-        rz = torch.where(live, rz_next, rz)
-        done = done | (live & (residual <= target) & _accurate(error, error_tolerance, x))
+        before, rz = rz, _inner(r, z)
+        residual = sample_norms(r) if preconditioner else rz.sqrt()
+        finished = live & (residual <= target)
+        if asked:
+            history.append((alpha * before, torch.where(live, _inner(p, p) / curvature, 0)))
+            error = torch.where(live, _past_error(history), error).masked_fill(residual == 0, 0.0)
+            finished = finished & _accurate(error, error_tolerance, x)
+        iterations += live
+        # beta = <r', z'> / <r, z>;  p = z' + beta p
+        p = z.addcmul(torch.where(live, rz / before, 0).view(scalar), p)
+        done, live = done | finished, live & ~finished
     return LinearSolution(x, residual, error, iterations, done)
 
 

@@ -1,0 +1,1 @@
+"""How fast, how accurate, how much memory: the measurements behind `deal benchmark`."""
