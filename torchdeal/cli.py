@@ -228,6 +228,10 @@ def benchmark_speed(
         float | None, typer.Option(help="Stop a reference after this long; its ratios are then lower bounds.")
     ] = None,
     no_memory: Annotated[bool, typer.Option("--no-memory", help="Do not measure memory.")] = False,
+    truth_tolerance: Annotated[
+        float,
+        typer.Option(help="Tolerance of the fixed point that distances refer to. 1e-3 is enough for times and memory."),
+    ] = speed.TRUTH_TOLERANCE,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
     ] = None,
@@ -266,6 +270,7 @@ def benchmark_speed(
             threads=threads,
             max_seconds=max_seconds,
             memory=not no_memory,
+            truth_tolerance=truth_tolerance,
         )
         with _interruptible("what was measured before is in the --json file" if keep else "nothing was kept"):
             measured, settings = speed.measure(plan, lambda line: messages.print(line, markup=False), save)

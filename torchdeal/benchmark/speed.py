@@ -88,6 +88,7 @@ class Plan:
     threads: int | None = None
     max_seconds: float | None = None  # for each run of a baseline
     memory: bool = True
+    truth_tolerance: float = TRUTH_TOLERANCE  # of the fixed point that distances are measured to
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", self.sizes or SIZES.get(self.device, SIZES["cpu"]))
@@ -108,6 +109,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name.replace('_', '-')} must be at least 1, got {value}")
+        if not self.truth_tolerance > 0:
+            raise ValueError(f"truth-tolerance must be above 0, got {self.truth_tolerance:g}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max-seconds must be above 0, got {self.max_seconds:g}")
 
@@ -238,7 +241,7 @@ class _Problem:
             self.noisy.double() if double else self.noisy,
             model=model,
             sigma=self.sigma / 255,
-            tolerance=TRUTH_TOLERANCE,
+            tolerance=self.plan.truth_tolerance,
             max_iterations=TRUTH_ITERATIONS,
         )
         self.truth = solution.x.to("cpu" if self.device.type == "mps" else self.device).double()  # MPS has no float64
@@ -462,7 +465,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "tolerances": {
             **TOLERANCES,
             "tight": {"inner": TIGHT_INNER, "outer": TIGHT_OUTER},
-            "truth": TRUTH_TOLERANCE,
+            "truth": plan.truth_tolerance,
         },
         "thresholds": list(THRESHOLDS),
     }
@@ -497,6 +500,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--max-seconds", type=float)
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--truth-tolerance", type=float, default=TRUTH_TOLERANCE)
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
@@ -513,6 +517,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             threads=given.threads,
             max_seconds=given.max_seconds,
             memory=not given.no_memory,
+            truth_tolerance=given.truth_tolerance,
         )
         check_output(given.json)
         measure(
