@@ -322,3 +322,10 @@ def test_noise_free_constant_and_zero_images(gray):
 def test_no_noise_changes_little(gray, sigma):
     image = picture(size=32)
     assert relative(td.denoise(image, sigma), image) < 0.01
+
+
+@pytest.mark.skipif(not torch.backends.mps.is_available(), reason="there is no MPS device here")
+def test_runs_on_mps(gray):
+    y = noisy(picture("camera", 40), 25)
+    there, here = (td.reconstruct(y, model=gray, sigma=25 / 255, device=device).x for device in ("mps", "cpu"))
+    assert relative(there.cpu(), here) < 2e-3

@@ -277,7 +277,8 @@ def benchmark_speed(
     if json_file == "-":
         print(results.to_json(measured, settings))
     else:
-        report.show(measured, settings, output)
+        # A pipe or a file has no width of its own: do not cut the table there.
+        report.show(measured, settings, output if output.is_terminal else Console(highlight=False, width=120))
     if plot_file:
         report.plot(measured, settings, plot_file)
 

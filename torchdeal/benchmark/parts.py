@@ -22,13 +22,27 @@ SUITABLE = {"cpu": ("direct", "fft"), "cuda": ("direct", "packed")}
 
 def milliseconds(function: Callable[[], object], device: torch.device, repeats: int) -> float:
     """The median time of a call, after two that do not count."""
-    times = []
-    for repeat in range(repeats + 2):
-        started = _clock(device)
+    for _ in range(2):
         function()
-        if repeat >= 2:
-            times.append(1e3 * (_clock(device) - started))
-    return statistics.median(times)
+    timer = _cuda_milliseconds if device.type == "cuda" else _cpu_milliseconds
+    return statistics.median(timer(function) for _ in range(repeats))
+
+
+def _cpu_milliseconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def _cuda_milliseconds(function: Callable[[], object], calls: int = 5) -> float:
+    """Between two events, with several calls in a row, as a solver makes them."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / calls
 
 
 @torch.no_grad()
@@ -51,12 +65,6 @@ def measure(device: torch.device, kind: str, batch: int, size: int, backend: str
                 lambda p=precise, m=mask: chosen.penalty(x, m, precise=p), device, repeats
             )
     return found
-
-
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
