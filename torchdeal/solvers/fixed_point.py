@@ -28,7 +28,7 @@ LOOSE = 0.4  # reduction of the residual by a loose solve
 ACCURATE = 0.2  # reduction of the residual, and relative error of the correction, of an accurate one
 EARLY = 2.0  # the accurate end begins after two loose steps of at most this many tolerances
 ROUGH_UNTIL = 2e-3  # relative steps below this are not taken with rough systems
-SLOWEST = 0.97  # a contraction that is assumed where none was measured reliably
+SLOWEST = 0.97  # the contraction that is assumed where none was measured reliably
 MOMENTUM = 0.7  # at most; it grows as k / (k + 3) from each start
 ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
 CG_LIMIT = 1000
@@ -66,8 +66,8 @@ def solve_fixed_point(
     """Find `x` with `A(x) x = b`, each sample of the batch on its own.
 
     A sample has converged when `q / (1 - q) ||d|| + ||error of d|| <= tolerance * ||x||`, with `d` the last
-    accurate correction and q the larger of the last two ratios of accurate corrections to the power 2/3, and those two
-    ratios agree. It is then frozen.
+    accurate correction and q the largest contraction, to the power 2/3, that was measured since the accurate end
+    began, if the last two measurements agree. It is then frozen.
 
     Args:
         linearise: `x -> A(x)`, itself a map `p -> A(x) p`, Hermitian positive definite.
@@ -168,6 +168,7 @@ class _Run:
         self.highest = torch.where(update, torch.fmax(ratio, self.highest), torch.nan)
         negligible = step <= self.rounding * size  # the ratio of rounding errors says nothing
         now = torch.where(negligible, 0, torch.fmax(ratio, self.ratio))
+        # The highest ratio counts, unless that was above SLOWEST and is over: a run may pass a place where T expands.
         contraction = torch.where(now < 1, torch.minimum(self.highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
         agree = (ratio <= RATIO_GROWTH * self.ratio) & (ratio >= RATIO_DROP * self.ratio)
         self.settled = update & (agree | negligible | (self.residuals[-1] == 0))
