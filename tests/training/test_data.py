@@ -1,0 +1,116 @@
+"""Training images: what is read, what is skipped and why, and that patches are what they should be."""
+
+import io
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchdeal.training import read_images
+from torchdeal.training.data import _symmetric_grids
+
+PATCH = 8
+
+
+def save(path, shape, seed=0, **options):
+    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, **options)
+    return pixels
+
+
+def image(images, index):
+    begin = int(images.offsets[index])
+    shape = images.channels, int(images.heights[index]), int(images.widths[index])
+    return images.pixels[begin : begin + np.prod(shape)].view(shape)
+
+
+def test_folders_are_read_in_order_with_their_subfolders(tmp_path):
+    first = save(tmp_path / "a" / "1.png", (20, 30, 3))
+    second = save(tmp_path / "b.png", (9, 12, 3), 1)
+    images = read_images([tmp_path], channels=3, patch=PATCH)
+    assert len(images) == 2
+    for index, expected in enumerate((first, second)):
+        assert np.array_equal(image(images, index).numpy(), expected.transpose(2, 0, 1))
+
+
+def test_tar_files_and_single_images(tmp_path):
+    pixels = save(tmp_path / "x.png", (10, 11))
+    with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "x.png", "deep/inside/x.png")
+    images = read_images([tmp_path / "set.tar.gz", tmp_path / "x.png"], channels=1, patch=PATCH)
+    assert len(images) == 2
+    assert all(np.array_equal(image(images, i)[0].numpy(), pixels) for i in range(2))
+
+
+def test_colour_becomes_gray_by_the_standard_luma(tmp_path):
+    pixels = save(tmp_path / "c.png", (10, 10, 3)).astype(float)
+    gray = image(read_images([tmp_path], channels=1, patch=PATCH), 0)[0].numpy()
+    assert np.abs(gray - pixels @ [0.299, 0.587, 0.114]).max() <= 1
+
+
+def test_what_is_skipped_is_said(tmp_path):
+    save(tmp_path / "good.png", (10, 10))
+    save(tmp_path / "small.png", (7, 100))
+    (tmp_path / "notes.txt").write_text("no image")
+    (tmp_path / "broken.jpg").write_bytes(b"not a jpeg")
+    Image.fromarray(np.zeros((10, 10), np.uint16)).save(tmp_path / "deep.png")
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(whole, "png")
+    (tmp_path / "truncated.png").write_bytes(whole.getvalue()[:600])
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    reasons = {skipped.name.rsplit("/", 1)[-1]: skipped.reason for skipped in images.skipped}
+    assert len(images) == 1
+    assert set(reasons) == {"small.png", "notes.txt", "broken.jpg", "deep.png", "truncated.png"}
+    assert reasons["small.png"] == "7 x 100, smaller than a patch of 8 x 8"
+    assert "8 bits" in reasons["deep.png"]
+    assert "5 files skipped" in str(images)
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        read_images([tmp_path / "nowhere"], channels=1)
+    (tmp_path / "notes.txt").write_text("no image")
+    with pytest.raises(ValueError, match=r"no training image in .*notes.txt: not a JPEG"):
+        read_images([tmp_path], channels=1)
+    with pytest.raises(ValueError, match="neither an image nor a readable tar file"):
+        read_images([tmp_path / "notes.txt"], channels=1)
+
+
+def test_the_eight_symmetries_are_eight_and_those_of_the_square():
+    patch = torch.arange(9).view(3, 3)
+    down, right = _symmetric_grids(3, torch.arange(8).view(-1, 1, 1))
+    seen = {tuple(patch[d, r].flatten().tolist()) for d, r in zip(down, right, strict=True)}
+    expected = {tuple(torch.rot90(turned, k).flatten().tolist()) for turned in (patch, patch.T) for k in range(4)}
+    assert seen == expected
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_patches_come_from_the_images(tmp_path, channels):
+    for name, shape in (("a.png", (9, 10, 3)), ("b.png", (12, 8, 3))):
+        save(tmp_path / name, shape, len(name) + shape[0])
+    images = read_images([tmp_path], channels=channels, patch=PATCH)
+    every = {
+        (np.rot90(turned, k, (1, 2)).astype(np.uint8)).tobytes()
+        for index in range(2)
+        for y in range(int(images.heights[index]) - PATCH + 1)
+        for x in range(int(images.widths[index]) - PATCH + 1)
+        for patch in [image(images, index).numpy()[:, y : y + PATCH, x : x + PATCH]]
+        for turned in (patch, patch.transpose(0, 2, 1))
+        for k in range(4)
+    }
+    drawn = images.draw(2000, torch.Generator().manual_seed(0))
+    assert drawn.shape == (2000, channels, PATCH, PATCH)
+    seen = {(p * 255).round().to(torch.uint8).numpy().tobytes() for p in drawn}
+    assert seen == every  # 11 places x 8 symmetries: 2000 draws miss one with a probability below 1e-7
+
+
+def test_the_same_generator_draws_the_same(tmp_path):
+    save(tmp_path / "a.png", (30, 40))
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    one, two = (images.draw(5, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one, two)
+    assert torch.equal(images.to("cpu").draw(5, torch.Generator().manual_seed(3)), one)

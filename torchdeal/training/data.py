@@ -1,0 +1,157 @@
+"""Training images: read once, kept on the device as bytes, random patches in all eight symmetries."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+MODES = {1: "L", 3: "RGB"}  # Pillow's names; colour becomes gray by the standard luma
+TOO_DEEP = ("I", "F")  # how the names of Pillow's modes with more than 8 bits begin
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that is not part of the training images."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one number of channels and any size, one after the other in one tensor of bytes."""
+
+    pixels: Tensor  # uint8, all images, each (C, H, W)
+    offsets: Tensor  # where each begins, (N,)
+    heights: Tensor
+    widths: Tensor
+    channels: int
+    patch: int  # the side of the patches
+    skipped: tuple[Skipped, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __str__(self) -> str:
+        text = f"{len(self)} images, {self.pixels.numel() / self.channels / 1e6:.1f} million pixels"
+        return f"{text}, {len(self.skipped)} files skipped" if self.skipped else text
+
+    def to(self, device: torch.device | str) -> ImageSet:
+        """The images on the device."""
+        moved = (tensor.to(device) for tensor in (self.pixels, self.offsets, self.heights, self.widths))
+        return ImageSet(*moved, self.channels, self.patch, self.skipped)
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random patches `(count, C, patch, patch)` in 0..1, each in one of the eight symmetries of a square.
+
+        Every patch of every image is equally likely. The generator lives where the images do, and nothing has to wait
+        for the host.
+        """
+        device, size = self.pixels.device, self.patch
+        rows, columns = self.heights - size + 1, self.widths - size + 1  # where a patch can begin
+        chosen = torch.multinomial((rows * columns).double(), count, replacement=True, generator=generator)
+        top, left = (
+            (torch.rand(count, generator=generator, device=device, dtype=torch.float64) * places[chosen]).long()
+            for places in (rows, columns)
+        )
+        symmetry = torch.randint(8, (count, 1, 1), generator=generator, device=device)
+        down, right = _symmetric_grids(size, symmetry)
+        plane = (top.view(-1, 1, 1) + down) * self.widths[chosen].view(-1, 1, 1) + left.view(-1, 1, 1) + right
+        channel = torch.arange(self.channels, device=device) * (self.heights * self.widths)[chosen, None]
+        index = (self.offsets[chosen, None] + channel)[..., None, None] + plane[:, None]
+        return self.pixels[index].float() / 255
+
+
+def read_images(
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    channels: int,
+    patch: int = 128,
+    progress: Callable[[int], None] | None = None,
+) -> ImageSet:
+    """Read all JPEG, PNG and WebP images from folders, with their subfolders, and from tar files.
+
+    Args:
+        sources: folders, tar files (compressed or not) or images.
+        channels: 1 converts colour to gray, 3 gray to colour.
+        patch: side of the patches; smaller images are skipped.
+        progress: called with the number of files that are done.
+    """
+    images, skipped = [], []
+    with ThreadPoolExecutor() as pool:  # Pillow decodes without holding up the other threads
+        entries = ((name, data, channels, patch) for source in sources for name, data in _files(Path(source)))
+        for done, image in enumerate(pool.map(_decode, entries), 1):
+            (skipped if isinstance(image, Skipped) else images).append(image)
+            if progress:
+                progress(done)
+    if not images:
+        reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
+        raise ValueError(f"no training image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))
+    sizes = torch.tensor([image.shape[1:] for image in images])
+    lengths = torch.tensor([image.size for image in images])
+    pixels = torch.from_numpy(np.concatenate([image.ravel() for image in images]))
+    return ImageSet(pixels, lengths.cumsum(0) - lengths, sizes[:, 0], sizes[:, 1], channels, patch, tuple(skipped))
+
+
+def _files(source: Path) -> Iterator[tuple[str, bytes | Path]]:
+    """Names and contents of the files of a source, in an order that does not depend on the file system."""
+    if source.is_dir():
+        for path in sorted(p for p in source.rglob("*") if p.is_file()):
+            yield str(path), path
+    elif not source.is_file():
+        raise FileNotFoundError(f"{source}: there is no such folder or file of training images")
+    elif source.suffix.lower() in SUFFIXES:
+        yield str(source), source
+    else:
+        yield from _members(source)
+
+
+def _members(source: Path) -> Iterator[tuple[str, bytes]]:
+    """Nothing is unpacked: the files of the archive are read one by one."""
+    try:
+        with tarfile.open(source) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    yield f"{source}:{member.name}", content.read()
+    except tarfile.TarError as error:
+        raise ValueError(f"{source}: neither an image nor a readable tar file ({error})") from None
+
+
+def _decode(entry: tuple[str, bytes | Path, int, int]) -> np.ndarray | Skipped:
+    from PIL import Image
+
+    name, data, channels, patch = entry
+    if not name.lower().endswith(SUFFIXES):
+        return Skipped(name, "not a JPEG, PNG or WebP file")
+    try:
+        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
+            if picture.mode.startswith(TOO_DEEP):
+                return Skipped(name, "more than 8 bits per channel: convert it first")
+            if min(picture.size) < patch:
+                width, height = picture.size
+                return Skipped(name, f"{height} x {width}, smaller than a patch of {patch} x {patch}")
+            pixels = np.asarray(picture.convert(MODES[channels]))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return Skipped(name, f"cannot be read ({error})")
+    return np.ascontiguousarray(np.moveaxis(pixels.reshape(*pixels.shape[:2], channels), -1, 0))
+
+
+def _symmetric_grids(size: int, symmetry: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of a patch, `(B, size, size)`: bit 0 mirrors one, bit 1 the other, bit 2 exchanges them."""
+    along = torch.arange(size, device=symmetry.device)
+    down, right = along.view(1, -1, 1).expand(len(symmetry), -1, size), along.view(1, 1, -1)
+    down, right = torch.where(symmetry >= 4, right, down), torch.where(symmetry >= 4, down, right)
+    down = torch.where(symmetry % 2 == 1, size - 1 - down, down)
+    right = torch.where(symmetry // 2 % 2 == 1, size - 1 - right, right)
+    return down, right
