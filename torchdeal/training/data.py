@@ -7,7 +7,7 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +48,8 @@ class ImageSet:
 
     def to(self, device: torch.device | str) -> ImageSet:
         """The images on the device."""
-        moved = (tensor.to(device) for tensor in (self.pixels, self.offsets, self.heights, self.widths))
-        return ImageSet(*moved, self.channels, self.patch, self.skipped)
+        moved = {name: getattr(self, name).to(device) for name in ("pixels", "offsets", "heights", "widths")}
+        return replace(self, **moved)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random patches `(count, C, patch, patch)` in 0..1, each in one of the eight symmetries of a square.
