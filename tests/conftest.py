@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from skimage import data as pictures
 
 import torchdeal as td
+from torchdeal import cli
 
 torch.set_num_threads(1)  # the tests run side by side, one process per core
 
@@ -71,3 +73,23 @@ def color():
 @pytest.fixture(scope="session")
 def gray_double():
     return td.load("gray").double()
+
+
+@pytest.fixture
+def deal(monkeypatch, capsys, tmp_path):
+    """Run `deal ...` in a folder of its own; returns exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["deal", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out, captured.err
+
+    return run

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +13,6 @@ from PIL import Image
 
 import torchdeal as td
 from torchdeal import cli
-
-
-@pytest.fixture
-def deal(monkeypatch, capsys, tmp_path):
-    """Run `deal ...` in a folder of its own; returns exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["deal", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, captured.err
-
-    return run
 
 
 def save(path, name="camera", size=24, sigma=20, **options):

@@ -1,5 +1,6 @@
 """The benchmark: its arithmetic on made-up curves, and short real runs as a user starts them."""
 
+import functools
 import json
 import math
 import subprocess
@@ -11,7 +12,6 @@ import torch
 from PIL import Image
 
 import torchdeal as td
-from torchdeal import cli
 from torchdeal.benchmark import speed
 from torchdeal.benchmark.results import (
     Measurement,
@@ -32,23 +32,9 @@ QUICK = ["--size", 24, "--sigma", 5, "--device", "cpu", "--threads", 1, "--repea
 
 
 @pytest.fixture
-def deal(monkeypatch, capsys, tmp_path):
-    """Run `deal benchmark speed ...` in a folder of its own; returns exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli.output, "width", 120)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["deal", "benchmark", "speed", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, captured.err
-
-    return run
+def deal(deal):
+    """`deal benchmark speed ...`."""
+    return functools.partial(deal, "benchmark", "speed")
 
 
 def measured(method, *curves, iterations=10, **options):
