@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,12 +26,13 @@ from torchdeal.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
-from torchdeal.solvers import Progress, Solution, implicit_solve, solve_fixed_point
+from torchdeal.solvers import Progress, Solution, System, implicit_solve, solve_fixed_point
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
 
 DEFAULT_TOLERANCE = 1e-3
 DEFAULT_MAX_ITERATIONS = 500
+WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
 
 
 class ConvergenceWarning(UserWarning):
@@ -198,19 +200,21 @@ def attentive_step(
 
 def _linearisation(
     backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int, precise: bool
-) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
+) -> Callable[[Tensor], System]:
     """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image."""
+    # With H = I the condition of A is at most 1 + 2 lam: the error of a rough penalty stays small in the solution.
+    well_conditioned = isinstance(operator, Identity) and float(lam.max()) <= WELL_CONDITIONED
 
-    def linearise(x: Tensor) -> Callable[[Tensor], Tensor]:
+    def linearise(x: Tensor) -> System:
         copies = x.shape[1] // channels
         stacked = (-1, channels, *x.shape[-2:])
         squared_mask = backend.squared_mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0), precise=precise)
 
-        def apply(p: Tensor) -> Tensor:
+        def apply(p: Tensor, precise: bool) -> Tensor:
             penalty = backend.penalty(p.reshape(stacked), squared_mask, precise=precise).view_as(p)
             return operator.normal(p).addcmul(lam, penalty)
 
-        return apply
+        return System(partial(apply, precise=precise), partial(apply, precise=False) if well_conditioned else None)
 
     return linearise
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdeal.solvers import Status, solve_fixed_point
+from torchdeal.solvers import Status, System, solve_fixed_point
 
 N = 12
 
@@ -18,9 +18,9 @@ def problem(strength, batch=1, seed=0, dtype=torch.float64):
 
     def linearise(x):
         diagonal = D + strength / (1 + x**2)
-        return lambda p: diagonal * p
+        return System(lambda p: diagonal * p)
 
-    return linearise, linearise(solution)(solution), solution
+    return linearise, linearise(solution).apply(solution), solution
 
 
 def distance(x, solution):
@@ -70,7 +70,7 @@ def test_one_step_is_not_enough_to_know():
 def test_expanding_map_is_never_called_converged():
     # T(x) = b / (1 + c x^2) has a fixed point, but |T'| > 1 there.
     def linearise(x):
-        return lambda p: (1 + 6 * x**2) * p
+        return System(lambda p: (1 + 6 * x**2) * p)
 
     b = torch.full((1, 4), 2.0, dtype=torch.float64)
     result = solve_fixed_point(linearise, b, tolerance=1e-3, max_iterations=200)
@@ -80,7 +80,7 @@ def test_expanding_map_is_never_called_converged():
 def test_divergence_is_said():
     def linearise(x):
         scale = 1 / (1 + x.abs().amax(1, keepdim=True)) ** 2
-        return lambda p: scale * p
+        return System(lambda p: scale * p)
 
     b = torch.ones(1, 4, dtype=torch.float64)
     result = solve_fixed_point(linearise, b, tolerance=1e-3, max_iterations=500)
@@ -92,8 +92,8 @@ def test_more_than_the_precision_allows_is_said():
     turn = torch.linalg.qr(torch.randn(N, N, generator=torch.Generator().manual_seed(0)))[0]
 
     def linearise(x):  # a full matrix, whose residual never becomes exactly zero
-        A = diagonal(x)
-        return lambda p: A(p @ turn) @ turn.T
+        A = diagonal(x).apply
+        return System(lambda p: A(p @ turn) @ turn.T)
 
     result = solve_fixed_point(linearise, b, tolerance=1e-12, max_iterations=2000)
     assert result.status is Status.STALLED
@@ -106,7 +106,7 @@ def test_slow_contraction_is_not_certified_by_small_steps():
 
     def linearise(x):  # T(x) = q x + (1 - q) along each axis, around the fixed point 1
         target = q * x + (1 - q)
-        return lambda p: p / target
+        return System(lambda p: p / target)
 
     b = torch.ones(1, N, dtype=torch.float64)
     start = torch.ones_like(b)
@@ -122,7 +122,7 @@ def test_scalar_systems_solved_exactly():
 
     def linearise(x):
         scale = 2 + 1 / (1 + x.square().sum(1, keepdim=True))
-        return lambda p: scale * p
+        return System(lambda p: scale * p)
 
     result = solve_fixed_point(linearise, torch.ones(1, 4, dtype=torch.float64), tolerance=1e-6, max_iterations=200)
     assert result.converged
@@ -154,7 +154,7 @@ def test_path_and_callback_show_every_iteration():
     assert float(result.path[0].norm()) == 0
     assert len(result.residuals) == len(seen)
     for k, x in enumerate(result.path[:-1]):
-        expected = float((b - linearise(x)(x)).norm() / b.norm())
+        expected = float((b - linearise(x).apply(x)).norm() / b.norm())
         assert float(result.residuals[k]) == pytest.approx(expected, rel=1e-10)
 
 
@@ -165,3 +165,23 @@ def test_status_of_a_batch_is_that_of_its_worst_sample():
     assert result.statuses == (Status.CONVERGED, Status.MAX_ITERATIONS)
     assert result.status is Status.MAX_ITERATIONS
     assert "MAX_ITERATIONS" in repr(result)
+
+
+def test_approximate_solves_lead_to_the_same_fixed_point():
+    linearise, b, solution = problem(3.0)
+    used = []
+
+    def mixed(x):
+        exact = linearise(x).apply
+        tilt = 1 + 0.003 * torch.linspace(-1, 1, N, dtype=torch.float64)
+
+        def approximate(p):
+            used.append(True)
+            return tilt * exact(p)
+
+        return System(exact, approximate)
+
+    result = solve_fixed_point(mixed, b, tolerance=1e-8, max_iterations=500)
+    assert result.status is Status.CONVERGED
+    assert float(distance(result.x, solution)) <= 1e-8
+    assert used

@@ -1,7 +1,7 @@
 """Solvers: linear systems, the fixed point, and the gradient. They know nothing of models or operators."""
 
 from torchdeal.solvers.cg import LinearSolution, conjugate_gradient
-from torchdeal.solvers.fixed_point import Progress, solve_fixed_point
+from torchdeal.solvers.fixed_point import Progress, System, solve_fixed_point
 from torchdeal.solvers.gradient import implicit_solve
 from torchdeal.solvers.result import Solution, Status
 
@@ -10,6 +10,7 @@ __all__ = [
     "Progress",
     "Solution",
     "Status",
+    "System",
     "conjugate_gradient",
     "implicit_solve",
     "solve_fixed_point",

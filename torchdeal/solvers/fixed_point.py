@@ -42,6 +42,19 @@ BLOW_UP = 1e3
 
 
 @dataclass(frozen=True)
+class System:
+    """`A(x)`, frozen at some x, Hermitian positive definite."""
+
+    apply: LinearMap
+    approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
+
+    @property
+    def for_solves(self) -> LinearMap:
+        """The correction is wanted to a fifth of its size; the residual that it corrects is always that of `apply`."""
+        return self.approximate or self.apply
+
+
+@dataclass(frozen=True)
 class Progress:
     """What a callback sees after each outer iteration; tensors have one entry per sample."""
 
@@ -53,11 +66,11 @@ class Progress:
 
 
 def solve_fixed_point(
-    linearise: Callable[[Tensor], LinearMap],
+    linearise: Callable[[Tensor], System],
     b: Tensor,
     start: Tensor | None = None,
     *,
-    rough: Callable[[Tensor], LinearMap] | None = None,
+    rough: Callable[[Tensor], System] | None = None,
     tolerance: float,
     max_iterations: int,
     keep_path: bool = False,
@@ -70,7 +83,7 @@ def solve_fixed_point(
     began, if the last two measurements agree. It is then frozen.
 
     Args:
-        linearise: `x -> A(x)`, itself a map `p -> A(x) p`, Hermitian positive definite.
+        linearise: `x -> A(x)`.
         b: right-hand sides, `(B, C, H, W)`.
         start: `x_0`, zero if None.
         rough: a faster approximation of `linearise`, to about 1e-3, for the steps far from the fixed point.
@@ -119,15 +132,15 @@ class _Run:
         self.cg_iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
         self.residuals: list[Tensor] = []
 
-    def step(self, linearise: Callable[[Tensor], LinearMap], rough: Callable[[Tensor], LinearMap], left: int) -> None:
+    def step(self, linearise: Callable[[Tensor], System], rough: Callable[[Tensor], System], left: int) -> None:
         """One outer iteration: freeze the system, solve for the correction, judge what remains, move on."""
         accurate = self.wants_accuracy | (left < ACCURATE_STEPS)
         far = not bool((self.active & (accurate | self.close)).any())
-        A = rough(self.x) if far else linearise(self.x)
-        residual = torch.where(_column(self.active, self.b), self.b - A(self.x), 0)
+        system = rough(self.x) if far else linearise(self.x)
+        residual = torch.where(_column(self.active, self.b), self.b - system.apply(self.x), 0)
         self.residuals.append(torch.where(self.active, sample_norms(residual) / self.b_norm, torch.nan))
         solve = conjugate_gradient(
-            A,
+            system.for_solves,
             residual,
             tolerance=torch.where(accurate, ACCURATE, LOOSE).to(self.b_norm),
             error_tolerance=torch.where(accurate, ACCURATE, torch.inf).to(self.b_norm),
