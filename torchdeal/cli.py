@@ -26,7 +26,7 @@ from rich.table import Table
 
 import torchdeal
 from torchdeal import files, solvers
-from torchdeal.benchmark import report, results, speed
+from torchdeal.benchmark import common, denoising, report, results, speed
 from torchdeal.checkpoint import BUNDLED, bundled_path, card, load
 from torchdeal.images import to_tensor
 from torchdeal.model import DEAL
@@ -281,6 +281,80 @@ def benchmark_speed(
         report.show(measured, settings, output if output.is_terminal else Console(highlight=False, width=120))
     if plot_file:
         report.plot(measured, settings, plot_file)
+
+
+@benchmark.command(
+    "denoising",
+    epilog="Examples:\n\n"
+    "[bold]deal benchmark denoising BSD68 --json bsd68.json[/bold]\n\n"
+    "[bold]deal benchmark denoising CBSD68 --crop 256 --sigma 25 --limit 10[/bold]\n\n"
+    "[bold]deal benchmark denoising --from bsd68.json[/bold]   (show earlier results; measures nothing)",
+)
+def benchmark_denoising(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Clean images; they are taken in the order of their names.")
+    ] = None,
+    sigma: Annotated[
+        list[float] | None, typer.Option(help="Noise level on the 0..255 scale, may be repeated. Default: 5 15 25.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="gray, color, or a weights file. Default: by the channels of the first image."),
+    ] = None,
+    device: Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")] = Device.auto,
+    crop: Annotated[int | None, typer.Option(help="Side of the square to take from the centre of each image.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="On the estimated relative distance to the fixed point.")
+    ] = DEFAULT_TOLERANCE,
+    max_iterations: Annotated[int, typer.Option(help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    starts: Annotated[
+        int, typer.Option(help="Reconstruct the first so many images also from the noisy image, and compare.")
+    ] = 0,
+    threads: Annotated[int | None, typer.Option(help="CPU threads. Default: those of torch.")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show the results in a --json file; measure nothing.")
+    ] = None,
+) -> None:
+    """Mean PSNR over a folder of images with noise added, by the protocol of the paper, and how the runs went."""
+    keep = Path(json_file) if json_file not in (None, "-") else None
+    if keep:
+        common.check_output(keep)
+
+    def save(levels: list[denoising.Level], settings: dict[str, Any]) -> None:
+        if keep:
+            common.write_text(keep, denoising.to_json(levels, settings))
+
+    if from_file:
+        levels, settings = denoising.from_json(from_file)
+        save(levels, settings)
+    elif folder:
+        plan = denoising.Plan(
+            folder=folder,
+            sigmas=tuple(sigma or denoising.SIGMAS),
+            model=model,
+            device=_device(device),
+            crop=crop,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            limit=limit,
+            starts=starts,
+            threads=threads,
+        )
+        with _interruptible(
+            "the noise levels that were finished are in the --json file" if keep else "nothing was kept"
+        ):
+            levels, settings = denoising.measure(plan, lambda line: messages.print(line, markup=False), save)
+    else:
+        raise ValueError("give a folder of clean images: deal benchmark denoising FOLDER")
+    if json_file == "-":
+        print(denoising.to_json(levels, settings))
+    else:
+        # A pipe or a file has no width of its own: do not cut the table there.
+        report.show_denoising(levels, settings, output if output.is_terminal else Console(highlight=False, width=120))
 
 
 def main() -> None:

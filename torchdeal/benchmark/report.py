@@ -1,4 +1,4 @@
-"""The results of the benchmark for people: tables (rich) and a plot (matplotlib, imported where it is used)."""
+"""The results of the benchmarks for people: tables (rich) and a plot (matplotlib, imported where it is used)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdeal.atomic import replacing
+from torchdeal.benchmark.common import check_output
+from torchdeal.benchmark.denoising import APART, MANY_ITERATIONS, Level
 from torchdeal.benchmark.results import (
     BASELINES,
     METHODS,
@@ -22,9 +24,10 @@ from torchdeal.benchmark.results import (
     ratio,
     ratio_at_its_end,
 )
-from torchdeal.benchmark.speed import PAPER_INNER, TIGHT_INNER, check_output
+from torchdeal.benchmark.speed import PAPER_INNER, TIGHT_INNER
 
 PLOT_FORMATS = (".png", ".pdf", ".svg")
+NAMED = 5  # images that did not converge, at most; --json has all
 # Okabe and Ito's colours, which colour-blind readers tell apart; ours, default runs along ours, so it is dashed.
 STYLES = {
     "paper-literal": {"color": "#D55E00"},
@@ -36,9 +39,8 @@ STYLES = {
 
 def show(results: Sequence[Result], settings: dict[str, Any], console: Console) -> None:
     """Print a table per problem, what it says in words, and how time and memory grow."""
-    where = f"{settings['device_name']} ({settings['device']}), {settings['threads']} threads"
     console.print(
-        f"torchdeal {settings['torchdeal']}, torch {settings['torch']}, {where}, {settings['date'][:10]}. "
+        f"{_circumstances(settings)} "
         f"Seconds are medians of {settings['repeats']} runs ({settings['baseline_repeats']} of the references); "
         "in brackets how many times longer than ours. End: true relative distance at the end.",
         markup=False,
@@ -51,6 +53,23 @@ def show(results: Sequence[Result], settings: dict[str, Any], console: Console) 
     if growths(results):
         console.print()
         console.print(_growth_table(results))
+
+
+def show_denoising(levels: Sequence[Level], settings: dict[str, Any], console: Console) -> None:
+    """Print a table with a row per noise level, and what did not converge or depends on the start."""
+    weights, crop = settings["weights"], settings["crop"]
+    part = f", centres of {crop} x {crop}" if crop else ""
+    console.print(
+        f"{_circumstances(settings)} Weights {weights['source']} (sha256 {weights['sha256'][:12]}), images of "
+        f"{settings['folder']}{part}, tolerance {settings['tolerance']:g}. PSNR (dB) and CG are means over the images, "
+        "iterations and seconds medians, distance the largest estimate.",
+        markup=False,
+    )
+    console.print()
+    console.print(_denoising_table(levels))
+    for level in levels:
+        for line in _denoising_remarks(level):
+            console.print(f"  sigma {level.sigma:g}: {line}", markup=False)
 
 
 def check_plot(path: Path) -> None:
@@ -80,6 +99,49 @@ def plot(results: Sequence[Result], settings: dict[str, Any], path: Path) -> Non
     figure.suptitle(f"{settings['device_name']}, torch {settings['torch']}", fontsize=10)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lower().lstrip("."), dpi=120)
+
+
+def _circumstances(settings: dict[str, Any]) -> str:
+    where = f"{settings['device_name']} ({settings['device']}), {settings['threads']} threads"
+    return f"torchdeal {settings['torchdeal']}, torch {settings['torch']}, {where}, {settings['date'][:10]}."
+
+
+def _denoising_table(levels: Sequence[Level]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    headings = ("sigma", "images", "noisy", "PSNR", "converged", "distance")
+    for heading in (*headings, "iterations", "most", f"above {MANY_ITERATIONS}", "CG", "s"):
+        table.add_column(heading, justify="right", no_wrap=True, style="bold" if heading == "PSNR" else None)
+    for level in levels:
+        summary = level.summary()
+        table.add_row(
+            f"{level.sigma:g}",
+            str(summary.images),
+            f"{summary.noisy_psnr:.2f}",
+            f"{summary.psnr:.2f}",
+            f"{summary.converged} of {summary.images}",
+            _estimate(summary.distance),
+            f"{summary.median_iterations:g}",
+            str(summary.max_iterations),
+            str(summary.many_iterations),
+            f"{summary.cg_iterations:.0f}",
+            _number(summary.seconds),
+        )
+    return table
+
+
+def _denoising_remarks(level: Level) -> list[str]:
+    summary, remarks = level.summary(), []
+    failed = [f"{row.image} ({row.status})" for row in level.unconverged()]
+    if failed:
+        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        remarks.append(f"not converged: {', '.join(failed[:NAMED])}{more}.")
+    if summary.largest_difference is not None:
+        remarks.append(
+            f"started from the noisy image, {summary.restarts_converged} of {summary.restarts} converged; "
+            f"{summary.restarts_apart} of {summary.restarts} answers differ by more than {_power(APART)} from those "
+            f"from zero, by {summary.largest_difference:.1e} at most."
+        )
+    return remarks
 
 
 def _table(result: Result) -> Table:

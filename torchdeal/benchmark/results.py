@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from torchdeal.benchmark.common import finite
+
 METHODS = {"paper-literal": "paper-literal", "tight": "tight reference", "ours": "ours", "default": "ours, default"}
 BASELINES = ("paper-literal", "tight")
 THRESHOLDS = (1e-2, 1e-3, 1e-4)  # relative distances to the fixed point, to which the time is taken
@@ -179,7 +181,7 @@ def to_json(results: Sequence[Result], settings: dict[str, Any]) -> str:
         "problems": [{**asdict(r), **_derived(r)} for r in results],
         "growth": [asdict(g) for g in growths(results)],
     }
-    return json.dumps(_finite(content), indent=1, allow_nan=False)
+    return json.dumps(finite(content), indent=1, allow_nan=False)
 
 
 def from_json(path: Path) -> tuple[list[Result], dict[str, Any]]:
@@ -219,15 +221,6 @@ def _result(content: dict[str, Any]) -> Result:
         measurements.append(Measurement(**{**m, "curves": curves}))
     names = ("size", "kind", "sigma", "picture", "noisy_psnr", "noisy_norm")
     return Result(**{n: content[n] for n in names}, truth=Truth(**content["truth"]), measurements=measurements)
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _seconds(value: float | None) -> str:

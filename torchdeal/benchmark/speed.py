@@ -13,16 +13,13 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import hashlib
 import math
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +27,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import torchdeal
 from torchdeal import files
-from torchdeal.atomic import replacing
+from torchdeal.benchmark.common import (
+    Say,
+    check_device,
+    check_output,
+    environment,
+    known,
+    weights_checksum,
+    write_text,
+)
 from torchdeal.benchmark.results import (
     BASELINES,
     METHODS,
@@ -44,7 +48,7 @@ from torchdeal.benchmark.results import (
     describe,
     to_json,
 )
-from torchdeal.checkpoint import BUNDLED, bundled_path, load
+from torchdeal.checkpoint import load
 from torchdeal.demo import psnr
 from torchdeal.images import to_tensor
 from torchdeal.model import DEAL
@@ -69,8 +73,6 @@ SIZES = {"cpu": (128, 256), "cuda": (128, 512, 1024, 2048)}
 WARM_UP = {"paper-literal": 2, "tight": 2, "ours": 6, "default": 6}  # six, so that loose and accurate steps both occur
 MEMORY_RUN = {"paper-literal": 2, "tight": 2, "ours": 4, "default": 4}  # memory does not grow with the iterations
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -92,8 +94,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", self.sizes or SIZES.get(self.device, SIZES["cpu"]))
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("no CUDA device is available: use --device cpu")
+        check_device(self.device)
         for method in self.methods:
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}: choose from {','.join(METHODS)}")
@@ -154,20 +155,6 @@ def measure(plan: Plan, say: Say, save: Callable[[list[Result], dict[str, Any]],
                     tell(describe(result.measurements[-1]))
                     save(results, settings)
     return results, settings
-
-
-def write_text(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n")
-
-
-def check_output(path: Path) -> None:
-    """Raise if no file can be written there: better before the work than after."""
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist; create it first")
 
 
 def fit(picture: np.ndarray, size: int) -> np.ndarray:
@@ -248,7 +235,7 @@ class _Problem:
         return Truth(
             dtype="float64" if double else "float32",
             status=solution.status.name,
-            distance=_known(float(solution.distance.max())),
+            distance=known(float(solution.distance.max())),
             iterations=int(solution.iterations.max()),
             seconds=time.perf_counter() - started,
         )
@@ -347,7 +334,7 @@ def solve(
             max_iterations=limit or DEFAULT_MAX_ITERATIONS,
             callback=recorder.record_ours if recorder else None,
         )
-        distance = _known(float(solution.distance.max()))
+        distance = known(float(solution.distance.max()))
         counts = int(solution.iterations.max()), int(solution.cg_iterations.max())
         return Outcome(solution.x, *counts, solution.status.name, distance)
     options: dict[str, Any] = {} if limit is None else {"max_outer": limit}
@@ -441,21 +428,9 @@ def _model(kind: str, plan: Plan) -> DEAL:
 
 def _settings(plan: Plan) -> dict[str, Any]:
     sources = {kind: plan.model or kind for kind in plan.kinds}
-    paths = {kind: bundled_path(s) if s in BUNDLED else Path(s) for kind, s in sources.items()}
-    sums = {kind: hashlib.sha256(path.read_bytes()).hexdigest() for kind, path in paths.items()}
     return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "torchdeal": torchdeal.__version__,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "device": plan.device,
-        "device_name": _device_name(plan.device),
-        "threads": torch.get_num_threads(),
-        "dtype": "float32",
-        "tf32": False,
-        "weights": {kind: {"source": sources[kind], "sha256": sums[kind]} for kind in sources},
+        **environment(plan.device),
+        "weights": {kind: {"source": s, "sha256": weights_checksum(s)} for kind, s in sources.items()},
         "picture": str(plan.image) if plan.image else "scikit-image",
         "noise": "numpy.random.default_rng(0)",
         "methods": list(plan.methods),
@@ -469,20 +444,6 @@ def _settings(plan: Plan) -> dict[str, Any]:
         },
         "thresholds": list(THRESHOLDS),
     }
-
-
-def _device_name(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
