@@ -73,7 +73,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         read_images([tmp_path / "nowhere"], channels=1)
     (tmp_path / "notes.txt").write_text("no image")
-    with pytest.raises(ValueError, match=r"no training image in .*notes.txt: not a JPEG"):
+    with pytest.raises(ValueError, match=r"no usable image in .*notes.txt: not a JPEG"):
         read_images([tmp_path], channels=1)
     with pytest.raises(ValueError, match="neither an image nor a readable tar file"):
         read_images([tmp_path / "notes.txt"], channels=1)

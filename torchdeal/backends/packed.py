@@ -8,7 +8,7 @@ weights are now shifted copies, 44 % are zeros, and it still runs many times fas
 from __future__ import annotations
 
 import contextlib
-import warnings
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torchdeal.backends import passes as torch_passes
 from torchdeal.backends.passes import Packing
+from torchdeal.backends.replay import Replays
 from torchdeal.backends.spectral import SpectralModel
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_REACH
@@ -48,10 +49,13 @@ class PackedBackend:
     The rough half computes in float16 on CUDA (in the dtype of the weights elsewhere, where it is of use in tests
     only); the vector is scaled to mean 0, which `W` maps to 0, and variance 1 before, and back after.
 
-    The object is for the images of one reconstruction: it keeps buffers and CUDA graphs for each batch size.
+    The object is for the images of one reconstruction: it keeps buffers and CUDA graphs for each batch size. (Whoever
+    makes graphs of its own that contain these calls turns them off with `graphs=False`.)
     """
 
-    def __init__(self, weights: Weights, height: int, width: int, *, packing: Packing = PACKING):
+    def __init__(
+        self, weights: Weights, height: int, width: int, *, packing: Packing = PACKING, graphs: bool | None = None
+    ):
         if weights.boundary is not Boundary.REFLECT:
             raise ValueError("the packed backend is for boundary='reflect'; use the direct backend")
         weights = _detached(weights)
@@ -59,13 +63,26 @@ class PackedBackend:
         self.weights, self.height, self.width, self.packing = weights, height, width, packing
         self.features, self.device = len(like), like.device
         self.dtype = torch.float16 if like.is_cuda else like.dtype
+        self.graphs = like.is_cuda if graphs is None else graphs
         self.passes = _passes(like)
         self.analysis = [self._half(kernel) for kernel in packed_bank(weights.filters, packing)]
         self.mask_bank = [self._half(kernel) for kernel in packed_bank(weights.mask_filters, packing)]
         self.mix = [self._half(kernel) for kernel in weights.mix]
         self._spectral: SpectralModel | None = None
         self._masks: dict[int, PackedMask] = {}
-        self._replays: dict[tuple[str, int, int], Replay | None] = {}
+        self._replays = Replays()
+
+    @torch.no_grad()
+    def load(self, weights: Weights) -> None:
+        """Other weights of the same shapes for the rough half, put where the CUDA graphs look for them."""
+        if self._spectral is not None:
+            raise ValueError("the precise half is in use and keeps its weights: make a new backend")
+        new = PackedBackend(weights, self.height, self.width, packing=self.packing, graphs=False)
+        for name in ("analysis", "mask_bank", "mix"):
+            for place, values in zip(getattr(self, name), getattr(new, name), strict=True):
+                place.copy_(values)
+        for place, values in zip(self.weights.phi, new.weights.phi, strict=True):
+            place.copy_(values)
 
     @torch.no_grad()
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> PackedMask:
@@ -178,20 +195,11 @@ class PackedBackend:
         return [(top, min(rows, self.height - top)) for top in range(0, self.height, rows)]
 
     def _run(self, name: str, function: Callable[..., Any], mask: Tensor, *inputs: Tensor) -> Any:
-        """The function of the inputs: computed at first, captured when it is asked for again, replayed from then on.
-
-        A graph holds the address of the mask that the function reads or writes, hence the key.
-        """
+        """The function of the inputs, as a CUDA graph. That holds the address of the mask, hence the key."""
         batch = len(inputs[0])
-        if self.device.type != "cuda" or batch * self.features * self.height * self.width > GRAPH_NUMBERS:
+        if not self.graphs or batch * self.features * self.height * self.width > GRAPH_NUMBERS:
             return function(*inputs)
-        key = name, batch, mask.data_ptr()
-        if key not in self._replays:
-            self._replays[key] = None
-            return function(*inputs)
-        if self._replays[key] is None:
-            self._replays[key] = Replay(function, inputs)
-        return self._replays[key](*inputs)  # pyright: ignore[reportOptionalCall]
+        return self._replays.run((name, batch, mask.data_ptr()), function, *inputs)
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device, memory_format=CHANNELS_LAST)
@@ -201,37 +209,6 @@ class PackedBackend:
 
     def _device_of(self, x: Tensor):
         return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
-
-
-class Replay:
-    """A function of tensors of fixed shapes as a CUDA graph: one launch in the place of many.
-
-    What else the function reads must stay where it is. If it cannot be captured it is simply called.
-    """
-
-    def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]):
-        self.inputs = [value.clone() for value in inputs]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            function(*self.inputs)  # what is made at the first use in a stream must not be captured
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph, self.function = torch.cuda.CUDAGraph(), None
-        try:
-            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
-                self.output = function(*self.inputs)
-        except RuntimeError as error:
-            warnings.warn(f"computing without a CUDA graph, which is slower: {error}")
-            # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
-            self.function = function
-
-    def __call__(self, *inputs: Tensor) -> Any:
-        if self.function is not None:
-            return self.function(*inputs)
-        for place, value in zip(self.inputs, inputs, strict=True):
-            place.copy_(value)
-        self.graph.replay()
-        return self.output.clone() if isinstance(self.output, Tensor) else self.output
 
 
 def packed_bank(bank: Bank, packing: Packing) -> list[Tensor]:
@@ -257,21 +234,18 @@ def pack_kernel(kernel: Tensor, packing: Packing) -> Tensor:
     """A kernel as one for packed images: `(O, I, K, K) -> (rows columns O, rows columns I, h, w)`, K = 9 or 17.
 
     The output pixel `rows Y + i` sees the input pixels `rows Y + i + d`, `d = 0..K - 1`; with `rows (Y + k) + j` for
-    the latter, `d = rows k + j - i`, and no weight where that is not in 0..K - 1.
+    the latter, `i + d = rows k + j`: the kernel of output pixel i is the given one, moved by i.
     """
     rows, columns = packing
-    padded = F.pad(kernel, (columns - 1, columns - 1, rows - 1, rows - 1))
-    vertical, horizontal = (_weight_indices(kernel.shape[-1], step).to(kernel.device) for step in packing)
-    weights = padded[:, :, vertical][..., horizontal]  # O, I, i, j, k for the rows and again for the columns
-    weights = weights.permute(2, 5, 0, 3, 6, 1, 4, 7)
-    outputs, inputs = (rows * columns * count for count in kernel.shape[:2])
-    return weights.reshape(outputs, inputs, *weights.shape[-2:])
-
-
-def _weight_indices(size: int, step: int) -> Tensor:
-    """`d + step - 1` for each i, j and k."""
-    i, j = torch.arange(step)[:, None, None], torch.arange(step)[None, :, None]
-    return step * torch.arange((size - 1) // step + 1) + j - i + step - 1
+    outputs, inputs, height, width = kernel.shape
+    down, right = -(-(height + rows - 1) // rows), -(-(width + columns - 1) // columns)  # packed pixels that are seen
+    moved = [
+        F.pad(kernel, (j, right * columns - width - j, i, down * rows - height - i))
+        for i, j in itertools.product(range(rows), range(columns))
+    ]
+    weights = torch.stack(moved).view(rows * columns, outputs, inputs, down, rows, right, columns)
+    weights = weights.permute(0, 1, 4, 6, 2, 3, 5)
+    return weights.reshape(rows * columns * outputs, rows * columns * inputs, down, right)
 
 
 def _convolutions(x: Tensor, kernels: list[Tensor]) -> Tensor:

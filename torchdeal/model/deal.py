@@ -104,11 +104,14 @@ class DEAL(nn.Module):
     def weights(self) -> Weights:
         """The constrained weights: recomputed where gradients are recorded, cached where they are not."""
         if torch.is_grad_enabled() or any(p.is_inference() for p in self.parameters()):
-            return self._constrained()
+            return self.constrained()
         key = self._fingerprint()
         if self._cached is None or self._cached[0] != key:
             with torch.inference_mode(False), torch.no_grad():
-                self._cached = key, self._constrained()
+                constrained = self.constrained()
+            if not bool(torch.isfinite(constrained.filters[0]).all()):
+                raise ValueError("the filters hold NaN or infinite values, so they have no norm")
+            self._cached = key, constrained
         return self._cached[1]
 
     def _fingerprint(self) -> object:
@@ -117,7 +120,8 @@ class DEAL(nn.Module):
         values = [measure(p.detach()) for p in parameters for measure in (torch.sum, torch.linalg.vector_norm)]
         return [(p.data_ptr(), p._version, p.dtype, p.device) for p in parameters], torch.stack(values).tolist()
 
-    def _constrained(self) -> Weights:
+    def constrained(self) -> Weights:
+        """The constrained weights, computed anew; nothing waits for the host."""
         # Trained filters have many frequencies of nearly the same, largest gain: TF32 would pick a wrong one.
         with full_precision(self.kappa.device):
             filters = normalised(zero_mean(tuple(self.filters)))

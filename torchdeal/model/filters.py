@@ -62,13 +62,13 @@ def valid_convolutions(x: Tensor, bank: Bank) -> Tensor:
 def impulse_responses(bank: Bank) -> Tensor:
     """The bank as one layer of 25 x 25 filters, `(N, C, 25, 25)`, to be correlated with the image."""
     channels = bank[0].shape[1]
-    impulse = bank[0].new_zeros(channels, channels, 4 * REACH + 1, 4 * REACH + 1)
-    impulse[range(channels), range(channels), 2 * REACH, 2 * REACH] = 1
+    identity = torch.eye(channels, dtype=bank[0].dtype, device=bank[0].device).view(channels, channels, 1, 1)
+    impulse = F.pad(identity, (2 * REACH,) * 4)
     return valid_convolutions(impulse, bank).flip(-2, -1).transpose(0, 1)
 
 
 def squared_norm(bank: Bank) -> Tensor:
-    """`||W||_2^2` of the bank on the (infinite) torus, a scalar, differentiable.
+    """`||W||_2^2` of the bank on the (infinite) torus, a scalar, differentiable. Nothing waits for the host.
 
     At the frequency w the bank is the `N x C` matrix `f(w)`, and `||W||^2` is the largest eigenvalue of
     `G(w) = f(w)^* f(w)` over all w. The maximiser is found without gradient; the value is then computed at
@@ -76,55 +76,67 @@ def squared_norm(bank: Bank) -> Tensor:
     """
     filters = impulse_responses(bank)
     with torch.no_grad():
-        peak = _peak_frequency(filters)
-    return _largest_eigenvalue(_transfer(filters, peak[None, :1], peak[None, 1:])).squeeze()
+        rows, columns = _peak_frequency(filters)
+    return _largest_eigenvalue(_gram(filters, rows.view(1, 1), columns.view(1, 1))).squeeze()
 
 
 def _peak_frequency(filters: Tensor) -> Tensor:
     """The frequency (2 numbers in radians) at which the filters amplify most."""
     size = 128
-    gain = _largest_eigenvalue(torch.fft.rfft2(filters, (size, size)).permute(2, 3, 0, 1))
+    spectra = torch.fft.rfft2(filters, (size, size)).permute(2, 3, 0, 1)
     spacing = 2 * math.pi / size
-    best, peak = -math.inf, None
-    for row, column in _local_maxima(gain):
-        value, frequency = _zoom(filters, filters.new_tensor([row * spacing, column * spacing]), spacing)
-        if value > best:
-            best, peak = value, frequency
-    if peak is None:
-        raise ValueError("the filters hold NaN or infinite values, so they have no norm")
-    return peak
+    peaks = _local_maxima(_largest_eigenvalue(spectra.mH @ spectra)) * spacing
+    offsets = torch.linspace(-1, 1, 9, dtype=filters.dtype, device=filters.device)
+    highest = peaks[:, 0]
+    for _ in range(5):  # finer and finer grids around each of them
+        rows, columns = (peaks[:, i, None] + spacing * offsets for i in (0, 1))
+        gain = _largest_eigenvalue(_gram(filters, rows, columns)).flatten(1)
+        highest, place = gain.max(1)
+        row, column = (place // len(offsets))[:, None], (place % len(offsets))[:, None]
+        peaks = torch.cat([rows.gather(1, row), columns.gather(1, column)], 1)
+        spacing /= 4
+    return peaks.index_select(0, highest.argmax().view(1))[0]  # (an index by a single number would wait for the host)
 
 
-def _local_maxima(gain: Tensor, count: int = 6) -> list[list[int]]:
+def _local_maxima(gain: Tensor, count: int = 6) -> Tensor:
     """Row and column of the highest peaks on a grid. The true maximum lies between grid points, near one of them."""
     highest_around = F.max_pool2d(gain[None], 3, stride=1, padding=1)[0]
     peaks = torch.where(gain >= highest_around, gain, -math.inf).flatten()
     indices = peaks.topk(min(count, peaks.numel())).indices
-    return torch.stack([indices // gain.shape[1], indices % gain.shape[1]], 1).tolist()
+    return torch.stack([indices // gain.shape[1], indices % gain.shape[1]], 1).to(gain.dtype)
 
 
-def _zoom(filters: Tensor, peak: Tensor, spacing: float) -> tuple[float, Tensor]:
-    """The highest gain near a grid point, and where, by finer and finer grids."""
-    offsets = torch.linspace(-1, 1, 9, dtype=filters.dtype, device=filters.device)
-    value = -math.inf
-    for _ in range(5):
-        rows, columns = peak[0] + spacing * offsets, peak[1] + spacing * offsets
-        gain = _largest_eigenvalue(_transfer(filters, rows[:, None], columns[:, None]))
-        row, column = divmod(int(gain.argmax()), gain.shape[1])
-        value, peak = float(gain[row, column]), torch.stack([rows[row], columns[column]])
-        spacing /= 4
-    return value, peak
-
-
-def _transfer(filters: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Fourier transform of `(N, C, h, w)` filters at rows `(R, 1)` x columns `(S, 1)`: `(R, S, N, C)`."""
+def _gram(filters: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """`f^* f` of `(N, C, h, w)` filters on P grids of frequencies, `(P, R)` x `(P, S)`: `(P, R, S, C, C)`."""
     positions = torch.arange(filters.shape[-1], device=filters.device, dtype=filters.dtype)
-    vertical, horizontal = (torch.exp(-1j * frequency * positions) for frequency in (rows, columns))
-    return torch.einsum("ncyx,ry,sx->rsnc", filters.to(vertical.dtype), vertical, horizontal)
+    vertical, horizontal = (torch.exp(-1j * frequency[..., None] * positions) for frequency in (rows, columns))
+    transfer = torch.einsum("ncyx,pry,psx->prsnc", filters.to(vertical.dtype), vertical, horizontal)
+    return transfer.mH @ transfer
 
 
-def _largest_eigenvalue(transfer: Tensor) -> Tensor:
-    """Largest eigenvalue of `f^* f` for matrices `f` in the last two dimensions."""
-    if transfer.shape[-1] == 1:
-        return transfer.abs().square().sum((-2, -1))
-    return torch.linalg.eigvalsh(transfer.mH @ transfer)[..., -1]
+def _largest_eigenvalue(gram: Tensor) -> Tensor:
+    """Of Hermitian positive semidefinite matrices in the last two dimensions."""
+    channels = gram.shape[-1]
+    if channels == 1:
+        return gram[..., 0, 0].real
+    if channels == 3:
+        return _largest_of_three(gram)
+    return torch.linalg.eigvalsh(gram)[..., -1]
+
+
+def _largest_of_three(gram: Tensor) -> Tensor:
+    """The largest eigenvalue of 3 x 3 matrices by the formula of Cardano and Viete.
+
+    (torch's own takes many times as long on a GPU, and waits for the host.)
+    """
+    a, b, c = (gram[..., i, i].real for i in range(3))
+    d, e, f = (gram[..., i, j] for i, j in ((0, 1), (0, 2), (1, 2)))
+    mean = (a + b + c) / 3
+    a, b, c = a - mean, b - mean, c - mean
+    d2, e2, f2 = (entry.real.square() + entry.imag.square() for entry in (d, e, f))
+    spread = ((a * a + b * b + c * c + 2 * (d2 + e2 + f2)) / 6).sqrt()
+    determinant = a * b * c + 2 * (d * f * e.conj()).real - a * f2 - b * e2 - c * d2
+    info = torch.finfo(spread.dtype)
+    # Within (-1, 1): at the ends, where two eigenvalues meet, the arc cosine has no derivative.
+    cosine = (determinant / (2 * spread**3).clamp_min(info.tiny)).clamp(info.eps - 1, 1 - info.eps)
+    return mean + 2 * spread * torch.cos(torch.acos(cosine) / 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -35,32 +37,62 @@ def even_spline(x: Tensor, coefficients: Tensor) -> Tensor:
 class _EvenSpline(torch.autograd.Function):
     """The gradient of the coefficients is a histogram: each `x` adds to its two knots.
 
-    Autograd's own backward of `coefficients[index]` sorts or serialises all of `x`; `bincount` does not.
+    Autograd's own backward of `coefficients[index]` sorts or serialises all of `x`; `bincount` does not. On CUDA one
+    kernel does all of it.
     """
 
     @staticmethod
     def forward(ctx, x: Tensor, coefficients: Tensor) -> Tensor:
+        ctx.kernels = _kernels(x, coefficients)
+        if ctx.kernels:
+            x = _dense(x)
+            ctx.save_for_backward(x, coefficients)
+            return ctx.kernels.forward(x, coefficients.contiguous(), PHI_END)
         ctx.save_for_backward(x, coefficients)
         slope, intercept = _pieces(coefficients)
-        magnitude = x.abs()
+        magnitude = x.abs().to(coefficients.dtype)
         index = _piece_index(magnitude, coefficients.numel())
-        return torch.take(slope, index).mul_(magnitude).add_(torch.take(intercept, index))
+        return torch.take(slope, index).mul_(magnitude).add_(torch.take(intercept, index)).to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # pyright: ignore
         x, coefficients = ctx.saved_tensors
+        if ctx.kernels:
+            return ctx.kernels.backward(x, coefficients.contiguous(), _like(grad, x), PHI_END)
         knots = coefficients.numel()
-        index = _piece_index(x.abs(), knots)
+        magnitude, grad = x.abs().to(coefficients.dtype), grad.to(coefficients.dtype)
+        index = _piece_index(magnitude, knots)
         grad_x = grad_coefficients = None
         if ctx.needs_input_grad[0]:
-            grad_x = torch.take(_pieces(coefficients)[0], index) * grad * torch.sign(x)
+            grad_x = (torch.take(_pieces(coefficients)[0], index) * grad * torch.sign(x)).to(x.dtype)
         if ctx.needs_input_grad[1]:
-            to_right = ((x.abs() * ((knots - 1) / PHI_END) - index) * grad).flatten()
+            to_right = ((magnitude * ((knots - 1) / PHI_END) - index) * grad).flatten()
             to_left = grad.flatten() - to_right
             index = index.flatten()
             histogram = torch.bincount(index, to_left, knots) + torch.bincount(index + 1, to_right, knots)
             grad_coefficients = histogram.to(coefficients.dtype)
         return grad_x, grad_coefficients
+
+
+def _kernels(x: Tensor, coefficients: Tensor) -> ModuleType | None:
+    """The Triton kernels where they can run."""
+    if not x.is_cuda:
+        return None
+    try:
+        from torchdeal.model import spline_kernels
+    except ImportError:
+        return None
+    return spline_kernels if spline_kernels.supports(x, coefficients) else None
+
+
+def _dense(x: Tensor) -> Tensor:
+    """x, or a copy, without gaps in memory."""
+    return x if x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) else x.contiguous()
+
+
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient in the layout of x."""
+    return grad.contiguous() if x.is_contiguous() else grad.contiguous(memory_format=torch.channels_last)
 
 
 def _piece_index(magnitude: Tensor, knots: int) -> Tensor:

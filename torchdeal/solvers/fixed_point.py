@@ -105,6 +105,22 @@ def solve_fixed_point(
     return run.solution(tuple(path))
 
 
+def momentum(age: Tensor, correction: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
+    """How much of the last movement to add, per sample.
+
+    Args:
+        age: steps since the momentum started, `(B,)`.
+        correction: the last step, `T(x) - x`.
+        movement: from the `T(x)` before to the last one.
+
+    Returns:
+        the age, 0 where the step has turned against the movement, and the factor.
+    """
+    turned = (correction * movement).flatten(1).sum(1) < 0
+    age = torch.where(turned, 0, age)
+    return age, (age / (age + 3)).clamp_max(MOMENTUM)
+
+
 class _Run:
     """The state of one call, a vector entry per sample."""
 
@@ -167,10 +183,9 @@ class _Run:
         ahead = new
         if self.history:
             movement = new - self.history[-1][1]
-            turned = (correction * movement).flatten(1).sum(1) < 0
-            self.age = torch.where(turned, 0, self.age)
-            momentum = (self.age / (self.age + 3)).clamp_max(MOMENTUM) * (self.active & (not final))
-            ahead = new + _column(momentum.to(new.real.dtype), new) * movement
+            self.age, factor = momentum(self.age, correction, movement)
+            factor = factor * (self.active & (not final))
+            ahead = new + _column(factor.to(new.real.dtype), new) * movement
         self.age = self.age + 1
         self.history = [*self.history, (self.x, new)][-MEMORY:]
         self.x = ahead

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torchdeal.solvers.cg import conjugate_gradient
 
 ParametricMap = Callable[..., Tensor]
+Solve = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def implicit_solve(
@@ -23,10 +23,7 @@ def implicit_solve(
     tolerance: float = 1e-5,
     max_iterations: int = 1000,
 ) -> Tensor:
-    """`x = A(theta)^-1 b`, differentiable in `b` and `theta`.
-
-    From `A x = b`: `dx = A^-1 (db - dA x)`. For an incoming gradient g, with `v = A^-1 g` solved by the same
-    conjugate gradients, the gradient is `v` for `b`, and that of `-<v, A(theta) x>` at fixed v and x for `theta`.
+    """`x = A(theta)^-1 b`, differentiable in `b` and `theta`, by conjugate gradients.
 
     Args:
         apply: `(p, *theta) -> A(theta) p`, Hermitian positive definite; all it depends on that needs a gradient
@@ -37,17 +34,42 @@ def implicit_solve(
         tolerance: relative, of the forward and of the backward solve.
         max_iterations: of each.
     """
-    options = {"tolerance": tolerance, "max_iterations": max_iterations}
-    return _ImplicitSolve.apply(apply, options, start, b, *parameters)  # pyright: ignore[reportReturnType]
+    values = [parameter.detach() for parameter in parameters]
+
+    def solve(b: Tensor, start: Tensor | None) -> Tensor:
+        options = {"tolerance": tolerance, "max_iterations": max_iterations}
+        return conjugate_gradient(lambda p: apply(p, *values), b, start, **options).x
+
+    def pairing(v: Tensor, x: Tensor, *theta: Tensor) -> Tensor:
+        return (v.conj() * apply(x, *theta)).real.sum() if v.is_complex() else (v * apply(x, *theta)).sum()
+
+    return differentiable_solve(solve, pairing, b, parameters, start=start)
 
 
-class _ImplicitSolve(torch.autograd.Function):
+def differentiable_solve(
+    solve: Solve, pairing: ParametricMap, b: Tensor, parameters: tuple[Tensor, ...], *, start: Tensor | None = None
+) -> Tensor:
+    """`x = A(theta)^-1 b`, differentiable in `b` and `theta`, by whatever solves such systems.
+
+    From `A x = b`: `dx = A^-1 (db - dA x)`. For an incoming gradient g, with `v = A^-1 g`, the gradient is `v` for
+    `b`, and that of `-<v, A(theta) x>` at fixed v and x for `theta`.
+
+    Args:
+        solve: `(b, start) -> A(theta)^-1 b`, without gradient.
+        pairing: `(v, x, *theta) -> <v, A(theta) x>`, summed over the batch, differentiable in theta; terms in which no
+            theta occurs may be left out.
+        b: right-hand sides, `(B, ...)`.
+        parameters: `theta`.
+        start: first guess of the forward solve.
+    """
+    return _Solve.apply(solve, pairing, start, b, *parameters)  # pyright: ignore[reportReturnType]
+
+
+class _Solve(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, apply: ParametricMap, options: dict[str, Any], start: Tensor | None, b: Tensor, *parameters: Tensor
-    ):
-        x = conjugate_gradient(lambda p: apply(p, *parameters), b, start, **options).x
-        ctx.system, ctx.options = apply, options
+    def forward(ctx, solve: Solve, pairing: ParametricMap, start: Tensor | None, b: Tensor, *parameters: Tensor):
+        x = solve(b, start)
+        ctx.solve, ctx.pairing = solve, pairing
         ctx.save_for_backward(x, *parameters)
         return x
 
@@ -55,11 +77,12 @@ class _ImplicitSolve(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, *parameters = ctx.saved_tensors
-        v = conjugate_gradient(lambda p: ctx.system(p, *parameters), grad, **ctx.options).x
+        v = ctx.solve(grad, None)
         with torch.enable_grad():
             wanted = ctx.needs_input_grad[4:]
             theta = [p.detach().requires_grad_(want) for p, want in zip(parameters, wanted, strict=True)]
             sought = [p for p in theta if p.requires_grad]
-            found = torch.autograd.grad(ctx.system(x.detach(), *theta), sought, -v, allow_unused=True) if sought else ()
+            paired = -ctx.pairing(v, x.detach(), *theta) if sought else None
+            found = torch.autograd.grad(paired, sought, allow_unused=True) if paired is not None else ()
         grads = iter(found)
         return None, None, None, v, *(next(grads) if want else None for want in wanted)

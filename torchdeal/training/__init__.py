@@ -1,5 +1,24 @@
-"""Training: the images, and what is drawn from them."""
+"""Training: the images, the loss, the loop."""
 
+from torchdeal.training.config import Config, ConfigError, parse_config, read_config
 from torchdeal.training.data import ImageSet, Skipped, read_images
+from torchdeal.training.run import Options, train
+from torchdeal.training.state import CheckpointError
+from torchdeal.training.trainer import DivergedError, Listener, Report, Trainer
 
-__all__ = ["ImageSet", "Skipped", "read_images"]
+__all__ = [
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "DivergedError",
+    "ImageSet",
+    "Listener",
+    "Options",
+    "Report",
+    "Skipped",
+    "Trainer",
+    "parse_config",
+    "read_config",
+    "read_images",
+    "train",
+]

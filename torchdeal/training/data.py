@@ -87,20 +87,32 @@ def read_images(
         patch: side of the patches; smaller images are skipped.
         progress: called with the number of files that are done.
     """
+    images, skipped = read_pictures(sources, channels=channels, smallest=patch, progress=progress)
+    sizes = torch.tensor([image.shape[1:] for image in images])
+    lengths = torch.tensor([image.size for image in images])
+    pixels = torch.from_numpy(np.concatenate([image.ravel() for image in images]))
+    return ImageSet(pixels, lengths.cumsum(0) - lengths, sizes[:, 0], sizes[:, 1], channels, patch, tuple(skipped))
+
+
+def read_pictures(
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    channels: int,
+    smallest: int,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[np.ndarray], list[Skipped]]:
+    """The images of the sources, uint8 `(C, H, W)`, height and width at least `smallest`; and what was skipped."""
     images, skipped = [], []
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding up the other threads
-        entries = ((name, data, channels, patch) for source in sources for name, data in _files(Path(source)))
+        entries = ((name, data, channels, smallest) for source in sources for name, data in _files(Path(source)))
         for done, image in enumerate(pool.map(_decode, entries), 1):
             (skipped if isinstance(image, Skipped) else images).append(image)
             if progress:
                 progress(done)
     if not images:
         reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
-        raise ValueError(f"no training image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))
-    sizes = torch.tensor([image.shape[1:] for image in images])
-    lengths = torch.tensor([image.size for image in images])
-    pixels = torch.from_numpy(np.concatenate([image.ravel() for image in images]))
-    return ImageSet(pixels, lengths.cumsum(0) - lengths, sizes[:, 0], sizes[:, 1], channels, patch, tuple(skipped))
+        raise ValueError(f"no usable image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))
+    return images, skipped
 
 
 def _files(source: Path) -> Iterator[tuple[str, bytes | Path]]:
@@ -109,7 +121,7 @@ def _files(source: Path) -> Iterator[tuple[str, bytes | Path]]:
         for path in sorted(p for p in source.rglob("*") if p.is_file()):
             yield str(path), path
     elif not source.is_file():
-        raise FileNotFoundError(f"{source}: there is no such folder or file of training images")
+        raise FileNotFoundError(f"{source}: there is no such folder or file of images")
     elif source.suffix.lower() in SUFFIXES:
         yield str(source), source
     else:

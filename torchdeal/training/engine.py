@@ -1,0 +1,246 @@
+"""What a training step computes with: masks, penalties and the one step that is differentiated.
+
+`DirectEngine` runs everywhere and is exact. `PackedEngine` is for CUDA: half precision, packed convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchdeal.backends import Backend, PackedBackend, choose_backend
+from torchdeal.backends.packed import CHANNELS_LAST, PACKING, PackedMask, packed_bank
+from torchdeal.backends.passes import Packing, pack
+from torchdeal.backends.replay import Replays
+from torchdeal.model import Boundary, Weights
+from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
+from torchdeal.model.boundary import reflect
+from torchdeal.model.filters import REACH
+from torchdeal.model.spline import even_spline
+from torchdeal.operators import Identity, Operator
+from torchdeal.precision import full_precision
+from torchdeal.reconstruct import attentive_step
+from torchdeal.solvers import conjugate_gradient, differentiable_solve
+
+LOOSE = 0.4  # reduction of the residual by a solve without gradient
+LOOSE_LIMIT = 6  # CG iterations of such a solve at most
+FORWARD, FORWARD_LIMIT = 0.05, 10  # of the step with gradient: relative to the residual at its start
+BACKWARD, BACKWARD_LIMIT = 3e-3, 16  # of the solve for its gradient
+EXACT = 1e-4  # tolerance of both where there is no hurry
+
+LinearMap = Callable[[Tensor], Tensor]
+
+
+class Engine(Protocol):
+    """Computes with the weights that it was given last, one set with gradients and one without."""
+
+    def prepare(self, weights: Weights) -> None:
+        """Take these weights for `correction`."""
+        ...
+
+    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+        """Roughly `T(x) - x`, without gradient."""
+        ...
+
+    def load(self, weights: Weights) -> None:
+        """Take these weights, which carry their gradients, for `step` and `mask`."""
+        ...
+
+    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout."""
+        ...
+
+    def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
+        """`M(x)`, with gradient, in the same layout."""
+        ...
+
+
+def choose_engine(weights: Weights, image: Tensor, name: str | None = None) -> Engine:
+    """The engine of that name, or the fastest one, for images like `image`."""
+    fits = weights.boundary is Boundary.REFLECT and all(
+        size % step == 0 for size, step in zip(image.shape[-2:], PACKING, strict=True)
+    )
+    if name == "packed" and not fits:
+        raise ValueError(f"the packed engine needs the boundary reflect and patches that are multiples of {PACKING[0]}")
+    if name == "packed" or (name is None and image.is_cuda and fits):
+        return PackedEngine(weights, *image.shape[-2:])
+    if name in (None, "direct"):
+        return DirectEngine(weights, image)
+    raise ValueError(f"there is no engine {name!r}: choose direct or packed")
+
+
+def loose_correction(backend: Backend, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+    """Roughly `T(x) - x`: a few conjugate gradients, and nothing that waits for the host on a GPU."""
+    mask = backend.squared_mask(x, alpha, precise=False)
+    A = _system(backend, mask, operator, lam)
+    return _few_iterations(A, b - A(x), LOOSE, LOOSE_LIMIT)
+
+
+def _few_iterations(A: LinearMap, b: Tensor, tolerance: float, limit: int) -> Tensor:
+    check_every = 0 if b.is_cuda else None
+    return conjugate_gradient(A, b, tolerance=tolerance, max_iterations=limit, check_every=check_every).x
+
+
+def _system(backend: Backend, mask: Any, operator: Operator, lam: Tensor) -> LinearMap:
+    return lambda p: operator.normal(p).addcmul(lam, backend.penalty(p, mask, precise=False))
+
+
+class DirectEngine:
+    """Any device, boundary and precision."""
+
+    def __init__(self, weights: Weights, image: Tensor):
+        self.image = image
+        self.prepare(weights)
+        self.load(weights)
+
+    def prepare(self, weights: Weights) -> None:
+        self.backend = choose_backend(_without_gradient(weights), self.image)
+
+    def load(self, weights: Weights) -> None:
+        self.weights = weights
+
+    @torch.no_grad()
+    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+        return loose_correction(self.backend, x, b, operator, lam, alpha)
+
+    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        return attentive_step(z, b, operator, self.weights, lam=lam, alpha=alpha, start=z, tolerance=EXACT)
+
+    def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
+        return self.weights.mask(x, alpha)
+
+
+class PackedEngine:
+    """Packed convolutions in half precision; masks are packed too.
+
+    Args:
+        weights: the first ones, with the boundary reflect.
+        height: of the images, a multiple of 4, as is the width.
+        width: of the images.
+        dtype: of the convolutions that are differentiated. (bfloat16 has the range that gradients need.)
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        height: int,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        packing: Packing = PACKING,
+    ):
+        like = weights.mix[0]
+        self.dtype = dtype or (torch.bfloat16 if like.is_cuda else like.dtype)
+        self.packing = packing
+        self.backend = PackedBackend(_without_gradient(weights), height, width, packing=packing, graphs=False)
+        self.replays = Replays()
+        self.step_masks: dict[int, Tensor] = {}  # M(z)^2 of the step, where the CUDA graphs look for it
+        self.load(weights)
+
+    def prepare(self, weights: Weights) -> None:
+        with full_precision(weights.kappa.device):
+            self.backend.load(weights)
+
+    def load(self, weights: Weights) -> None:
+        self.weights = weights
+        with full_precision(weights.kappa.device):
+            self.analysis = [self._low(kernel) for kernel in packed_bank(weights.filters, self.packing)]
+            self.mask_bank = [self._low(kernel) for kernel in packed_bank(weights.mask_filters, self.packing)]
+        self.mix = [self._low(kernel) for kernel in weights.mix]
+
+    @torch.no_grad()
+    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+        def correct(x: Tensor, b: Tensor, lam: Tensor, alpha: Tensor) -> Tensor:
+            return loose_correction(self.backend, x, b, operator, lam, alpha)
+
+        return self._run("correction", correct, operator, x, b, lam, alpha)
+
+    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        mask = self.mask(z, alpha)
+        stored, strength = self._stored(mask), lam.detach()
+
+        def forward(b: Tensor, start: Tensor, lam: Tensor) -> Tensor:
+            A = _system(self.backend, stored, operator, lam)
+            return start + _few_iterations(A, b - A(start), FORWARD, FORWARD_LIMIT)
+
+        def backward(gradient: Tensor, lam: Tensor) -> Tensor:
+            A = _system(self.backend, stored, operator, lam)
+            return _few_iterations(A, gradient, BACKWARD, BACKWARD_LIMIT)
+
+        @torch.no_grad()
+        def solve(b: Tensor, start: Tensor | None) -> Tensor:
+            if start is None:
+                return self._run("backward", backward, operator, b.contiguous(), strength)
+            return self._run("forward", forward, operator, b, start, strength)
+
+        return differentiable_solve(solve, self._pairing, b, (lam, mask, *self.analysis), start=z), mask
+
+    def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
+        """`M(x)`, packed, in full precision."""
+        phi1, phi2, phi3 = self.weights.phi
+        image = x - x.mean((1, 2, 3), keepdim=True)  # W_mask maps constants to 0; smaller numbers lose less
+        features = self._convolutions(pack(reflect(image, MASK_REACH), self.packing), self.mask_bank)
+        features = self._unpacked(even_spline(features, phi1))
+        features = even_spline(F.conv2d(features, self.mix[0]), phi2)
+        features = F.conv2d(features, self.mix[1]).to(alpha.dtype) * alpha
+        return self._packed(even_spline(features, phi3).clamp(MASK_FLOOR, 1))
+
+    def _pairing(self, v: Tensor, x: Tensor, lam: Tensor, mask: Tensor, *analysis: Tensor) -> Tensor:
+        """`<v, lam W^T M^2 W x> = lam sum M^2 (W v) (W x)`."""
+        images = torch.cat([v, x - x.mean((1, 2, 3), keepdim=True)])
+        scale = images.square().mean((1, 2, 3), keepdim=True).sqrt().clamp_min(torch.finfo(images.dtype).tiny)
+        responses = self._convolutions(pack(reflect(images / scale, REACH), self.packing), list(analysis))
+        of_v, of_x = responses.to(mask.dtype).chunk(2)
+        scale_v, scale_x = scale.chunk(2)
+        energies = (mask.square() * of_v * of_x).sum((1, 2, 3), keepdim=True)
+        return (lam * scale_v * scale_x * energies).sum()
+
+    def _run(self, name: str, function: Callable[..., Tensor], operator: Operator, *inputs: Tensor) -> Tensor:
+        """As a CUDA graph, unless there is an operator: it may hold tensors of its own, others in each batch."""
+        if not inputs[0].is_cuda or not isinstance(operator, Identity):
+            return function(*inputs)
+        return self.replays.run((name, len(inputs[0])), function, *inputs)
+
+    def _stored(self, mask: Tensor) -> PackedMask:
+        place = self.step_masks.get(len(mask))
+        if place is None:
+            place = torch.empty_like(mask, dtype=self.backend.dtype, memory_format=CHANNELS_LAST)
+            self.step_masks[len(mask)] = place
+        place.copy_(mask.detach().square())
+        return PackedMask(place, None)
+
+    def _convolutions(self, image: Tensor, bank: list[Tensor]) -> Tensor:
+        image = self._low(image)
+        for kernel in bank:
+            image = F.conv2d(image, kernel)
+        return image
+
+    def _low(self, values: Tensor) -> Tensor:
+        return values.to(self.dtype).contiguous(memory_format=CHANNELS_LAST)
+
+    def _unpacked(self, packed: Tensor) -> Tensor:
+        """`passes.unpack` for the channels-last layout: pixels move, their features stay together."""
+        (batch, _, height, width), (rows, columns) = packed.shape, self.packing
+        cells = packed.permute(0, 2, 3, 1).reshape(batch, height, width, rows, columns, -1).transpose(2, 3)
+        return cells.reshape(batch, height * rows, width * columns, -1).permute(0, 3, 1, 2)
+
+    def _packed(self, image: Tensor) -> Tensor:
+        """`passes.pack` likewise."""
+        (batch, _, height, width), (rows, columns) = image.shape, self.packing
+        cells = image.permute(0, 2, 3, 1).reshape(batch, height // rows, rows, width // columns, columns, -1)
+        cells = cells.transpose(2, 3).reshape(batch, height // rows, width // columns, -1)
+        return cells.permute(0, 3, 1, 2)
+
+
+def _without_gradient(weights: Weights) -> Weights:
+    """A copy of the weights, that nothing else changes."""
+    copies = {
+        name: tuple(value.detach().clone() for value in getattr(weights, name))
+        for name in ("filters", "mask_filters", "mix", "phi")
+    }
+    return replace(weights, log_scaling=weights.log_scaling.detach(), kappa=weights.kappa.detach(), **copies)

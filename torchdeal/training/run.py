@@ -1,0 +1,114 @@
+"""From a config file to a running training: images, devices, processes.
+
+Imports only torch, numpy, Pillow and safetensors: `python -m torchdeal.training CONFIG` runs on a bare machine with a
+GPU, and under `torchrun -m torchdeal.training CONFIG` on several.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from torchdeal.checkpoint import load
+from torchdeal.model import DEAL
+from torchdeal.training.config import Config, ConfigError, read_config
+from torchdeal.training.data import ImageSet, read_images
+from torchdeal.training.state import CheckpointError, Progress
+from torchdeal.training.trainer import CHECKPOINT, Listener, Trainer
+from torchdeal.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is not a setting of the run, but of the machine and the moment."""
+
+    config: Path
+    output: Path
+    start: str | None = None  # weights to start from: a file, "gray" or "color"
+    resume: bool = False
+    device: str = "cpu"
+    engine: str | None = None
+    seconds: float | None = None
+    data: Path | None = None  # where the paths of the config begin; by default where the config is
+
+
+def train(options: Options, listener: Listener) -> tuple[Progress, str | None]:
+    """Train as the config says; returns where the run stands, and why it stopped early, if it did."""
+    config = read_config(options.config)
+    checkpoint = options.output / CHECKPOINT
+    if checkpoint.exists() and not options.resume:
+        raise CheckpointError(
+            f"{checkpoint} exists: go on with --resume, or choose another folder with --output, so that nothing is lost"
+        )
+    if options.resume and options.start:
+        raise ConfigError("--resume goes on with the weights of the checkpoint: leave out --from")
+    with _processes(options.device) as device:
+        model = _start(options, config)
+        images, validation = _read(options, config, device, listener)
+        trainer = Trainer(
+            config,
+            options.output,
+            images,
+            validation,
+            model=model,
+            started_from=options.start,
+            engine=options.engine,
+            listener=listener,
+        )
+        if options.resume:
+            trainer.resume(checkpoint)
+            listener.message(f"going on from step {trainer.progress.step}")
+        progress = trainer.run(seconds=options.seconds)
+    return progress, trainer.stop_reason
+
+
+def _start(options: Options, config: Config) -> DEAL | None:
+    if options.start is None:
+        return None
+    model = load(options.start)
+    expected = config.model.channels, config.model.boundary, config.model.features
+    found = model.channels, model.boundary.value, model.features
+    if found != expected:
+        raise ConfigError(
+            f"{options.start} has channels, boundary and features {found}, the config {expected}: change [model]"
+        )
+    return model
+
+
+def _read(
+    options: Options, config: Config, device: torch.device, listener: Listener
+) -> tuple[ImageSet, Validation | None]:
+    base = options.data or options.config.parent
+    images = read_images([base / s for s in config.data.train], channels=config.model.channels, patch=config.data.patch)
+    listener.message(f"training images: {images}")
+    for skipped in images.skipped[:5]:
+        listener.message(f"  skipped {skipped.name}: {skipped.reason}")
+    if len(images.skipped) > 5:
+        listener.message(f"  and {len(images.skipped) - 5} more")
+    sources = [base / s for s in config.data.validation]
+    smallest = DEAL(config.model.channels, config.model.boundary, 1).min_size
+    validation = Validation(sources, config.model.channels, smallest, config.task) if sources else None
+    if validation:
+        listener.message(f"validation images: {len(validation.pictures)}")
+    return images.to(device), validation
+
+
+@contextmanager
+def _processes(device: str) -> Iterator[torch.device]:
+    """The device of this process; with others, where torchrun has started several."""
+    if "WORLD_SIZE" not in os.environ:
+        yield torch.device(device)
+        return
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    try:
+        yield torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
+    finally:
+        dist.destroy_process_group()
