@@ -11,22 +11,12 @@ from pathlib import Path
 import torch
 
 from torchdeal.training.run import Options, train
-from torchdeal.training.trainer import DivergedError, Listener, Report
+from torchdeal.training.trainer import DivergedError, Listener
 from torchdeal.training.validation import Score
 
 
-def show_report(report: Report) -> None:
-    print(
-        f"step {report.step}/{report.steps}  loss {report.loss:.3f}  PSNR {report.psnr:.2f}  lr {report.lr:.1e}  "
-        f"gradient {report.gradient:.0f}  outer {report.iterations:.1f}  {report.steps_per_second:.2f} steps/s  "
-        f"{report.seconds:.0f} s",
-        flush=True,
-    )
-
-
 def show_scores(step: int, scores: list[Score], best: bool) -> None:
-    texts = [f"sigma {s.sigma:g}: {s.psnr:.3f} dB ({s.converged}/{s.images}, {s.iterations:.0f} outer)" for s in scores]
-    print(f"validation at step {step}: {', '.join(texts)}{'  best' if best else ''}", flush=True)
+    print(f"validation at step {step}: {', '.join(map(str, scores))}{', the best so far' if best else ''}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,10 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path)
     given = parser.parse_args(arguments)
     quiet = os.environ.get("RANK", "0") != "0"
-    message = (lambda text: None) if quiet else (lambda text: print(text, flush=True))
+
+    def message(text: object) -> None:
+        if not quiet:
+            print(text, flush=True)
+
     try:
         progress, reason = train(
-            Options(**vars(given)), Listener(report=show_report, validated=show_scores, message=message)
+            Options(**vars(given)), Listener(report=message, validated=show_scores, message=message)
         )
     except (ValueError, OSError, DivergedError) as error:
         sys.exit(f"Error: {error}")

@@ -139,7 +139,6 @@ class PackedEngine:
         self.packing = packing
         self.backend = PackedBackend(_without_gradient(weights), height, width, packing=packing, graphs=False)
         self.replays = Replays()
-        self.step_masks: dict[int, Tensor] = {}  # M(z)^2 of the step, where the CUDA graphs look for it
         self.load(weights)
 
     def prepare(self, weights: Weights) -> None:
@@ -162,21 +161,22 @@ class PackedEngine:
 
     def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
         mask = self.mask(z, alpha)
-        stored, strength = self._stored(mask), lam.detach()
+        squared = mask.detach().square().to(self.backend.dtype, memory_format=CHANNELS_LAST)
+        frozen = lam.detach(), squared  # inputs of the graphs: another step before the backward must not change them
 
-        def forward(b: Tensor, start: Tensor, lam: Tensor) -> Tensor:
-            A = _system(self.backend, stored, operator, lam)
+        def forward(b: Tensor, start: Tensor, lam: Tensor, squared: Tensor) -> Tensor:
+            A = _system(self.backend, PackedMask(squared, None), operator, lam)
             return start + _few_iterations(A, b - A(start), FORWARD, FORWARD_LIMIT)
 
-        def backward(gradient: Tensor, lam: Tensor) -> Tensor:
-            A = _system(self.backend, stored, operator, lam)
+        def backward(gradient: Tensor, lam: Tensor, squared: Tensor) -> Tensor:
+            A = _system(self.backend, PackedMask(squared, None), operator, lam)
             return _few_iterations(A, gradient, BACKWARD, BACKWARD_LIMIT)
 
         @torch.no_grad()
         def solve(b: Tensor, start: Tensor | None) -> Tensor:
             if start is None:
-                return self._run("backward", backward, operator, b.contiguous(), strength)
-            return self._run("forward", forward, operator, b, start, strength)
+                return self._run("backward", backward, operator, b.contiguous(), *frozen)
+            return self._run("forward", forward, operator, b, start, *frozen)
 
         return differentiable_solve(solve, self._pairing, b, (lam, mask, *self.analysis), start=z), mask
 
@@ -205,14 +205,6 @@ class PackedEngine:
         if not inputs[0].is_cuda or not isinstance(operator, Identity):
             return function(*inputs)
         return self.replays.run((name, len(inputs[0])), function, *inputs)
-
-    def _stored(self, mask: Tensor) -> PackedMask:
-        place = self.step_masks.get(len(mask))
-        if place is None:
-            place = torch.empty_like(mask, dtype=self.backend.dtype, memory_format=CHANNELS_LAST)
-            self.step_masks[len(mask)] = place
-        place.copy_(mask.detach().square())
-        return PackedMask(place, None)
 
     def _convolutions(self, image: Tensor, bank: list[Tensor]) -> Tensor:
         image = self._low(image)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +43,18 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], progress: Progress, 
         "progress": json.dumps(dataclasses.asdict(progress)),
         "config": json.dumps(config),
     }
+    with writing(path), replacing(path) as temporary:
+        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary, metadata)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Says which file could not be written, and that the one before it is still there."""
     try:
-        with replacing(path) as temporary:
-            save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary, metadata)
+        yield
     except Exception as error:  # safetensors has its own type for errors of the disk
         raise CheckpointError(
-            f"{path}: could not be written ({error}); the checkpoint before it, if any, is untouched"
+            f"{path}: could not be written ({error}); the one before it, if any, is untouched"
         ) from error
 
 

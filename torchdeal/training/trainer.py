@@ -28,7 +28,7 @@ from torchdeal.checkpoint import save
 from torchdeal.model import DEAL
 from torchdeal.operators import Identity
 from torchdeal.training.batches import Batch, Visit, draw, seed_of, visit
-from torchdeal.training.config import Config, OptimiserConfig, parse_config
+from torchdeal.training.config import Config, ConfigError, OptimiserConfig, parse_config
 from torchdeal.training.data import ImageSet
 from torchdeal.training.loss import Outcome, TrainingStep
 from torchdeal.training.state import (
@@ -38,6 +38,7 @@ from torchdeal.training.state import (
     optimiser_tensors,
     restore_optimiser,
     save_checkpoint,
+    writing,
 )
 from torchdeal.training.validation import Score, Validation
 
@@ -63,6 +64,13 @@ class Report:
     steps_per_second: float
     seconds: float
 
+    def __str__(self) -> str:
+        return (
+            f"step {self.step}/{self.steps}  loss {self.loss:.3f}  PSNR {self.psnr:.2f}  lr {self.lr:.1e}  "
+            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  {self.steps_per_second:.2f} steps/s  "
+            f"{self.seconds:.0f} s"
+        )
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -70,7 +78,7 @@ class Listener:
 
     report: Callable[[Report], None] = lambda report: None
     validated: Callable[[int, list[Score], bool], None] = lambda step, scores, best: None
-    example: Callable[[int, DEAL, Outcome], None] = lambda step, model, outcome: None
+    example: Callable[[int, DEAL, Batch, Outcome], None] = lambda step, model, batch, outcome: None
     message: Callable[[str], None] = lambda text: None
 
 
@@ -112,7 +120,7 @@ class Trainer:
         self.process, processes = (dist.get_rank(), dist.get_world_size()) if self.distributed else (0, 1)
         self.parallel = DistributedDataParallel(self.loss) if self.distributed else self.loss
         # A graph is captured in the stream in which its function was called before: all steps are made in this one.
-        self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.replays = Replays(self.stream) if self.stream and not self.distributed else None
         self.pool: dict[int, Tensor] = {}  # slot -> where its last visit ended
         self.progress = Progress(processes=processes, started_from=started_from)
@@ -122,7 +130,7 @@ class Trainer:
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint of the same settings."""
         tensors, progress, config = load_checkpoint(path)
-        if parse_config(config) != self.config:
+        if _settings(config, path) != self.config:
             raise CheckpointError(f"{path}: made with other settings ({_difference(config, self.config)})")
         if progress.processes != self.progress.processes:
             raise CheckpointError(
@@ -140,13 +148,14 @@ class Trainer:
 
     def run(self, *, until: int | None = None, seconds: float | None = None) -> Progress:
         """Train to the end, or to a step, or for so long; a signal ends it after the step. Saves in any case."""
-        end = min(self.config.optimiser.steps, until or self.config.optimiser.steps)
+        end = self.config.optimiser.steps if until is None else min(until, self.config.optimiser.steps)
+        self.stop_reason = None
         started = time.monotonic()
         before = self.progress.seconds
         settings = self.config.run
-        with _stopped_by_signals(self), torch.cuda.stream(self.stream):
+        with _stopped_by_signals(self), _working_in(self.stream):
             while self.progress.step < end and not self._should_stop(started, seconds):
-                outcome = self._step(self.progress.step)
+                batch, outcome = self._step(self.progress.step)
                 self.progress = replace(
                     self.progress, step=self.progress.step + 1, seconds=before + time.monotonic() - started
                 )
@@ -156,7 +165,7 @@ class Trainer:
                 if step % settings.validate_every == 0 or step == self.config.optimiser.steps:
                     self._validate()
                     if self._is_main:
-                        self.listener.example(step, self.average, outcome)
+                        self.listener.example(step, self.average, batch, outcome)
                 if step % settings.save_every == 0:
                     self.save()
             self.save()
@@ -179,7 +188,7 @@ class Trainer:
     def _is_main(self) -> bool:
         return self.process == 0
 
-    def _step(self, step: int) -> Outcome:
+    def _step(self, step: int) -> tuple[Batch, Outcome]:
         seen = visit(step, self.config.iterations)
         seed = seed_of(self.config.run.seed, self.process, seen.number)
         batch = draw(self.images, self.config.task, self.config.data.batch, seed)
@@ -189,8 +198,9 @@ class Trainer:
         self._set_rates(step)
         every = self.config.loss.consistency_every
         outcome = self._update(batch, before, float(every) if step % every == 0 else 0.0)
-        self.pool[seen.slot] = outcome.x.clone()
-        return outcome
+        # What is not finite starts again from zero: it would spoil the later visits as well.
+        self.pool[seen.slot] = outcome.x.nan_to_num(0.0, 0.0, 0.0)
+        return batch, outcome
 
     def _update(self, batch: Batch, before: Tensor, consistency: float) -> Outcome:
         """Change the weights; on a GPU all of it is one CUDA graph."""
@@ -235,12 +245,11 @@ class Trainer:
 
     def _clip(self) -> Tensor:
         """Scale the gradient to the norm that is allowed; one that is not finite becomes 0, and is counted."""
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        finite = torch.isfinite(norm)
-        factor = torch.where(finite, (self.config.optimiser.clip / norm.clamp_min(1e-12)).clamp_max(1), 0)
-        for gradient in gradients:
-            gradient.copy_(torch.where(finite, gradient * factor, 0))
+        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.optimiser.clip, foreach=True)
+        for parameter in parameters:
+            assert parameter.grad is not None
+            parameter.grad.copy_(torch.where(torch.isfinite(norm), parameter.grad, 0))
         return norm
 
     def _report(self) -> None:
@@ -270,8 +279,11 @@ class Trainer:
     def _validate(self) -> None:
         """Score the averaged weights, and keep them if they are the best so far."""
         self._check_finite()
-        if not self._is_main:
-            return
+        if self._is_main:
+            self._score()
+        self.tally.restart()  # in all processes: they must agree on when the run has diverged
+
+    def _score(self) -> None:
         step = self.progress.step
         scores = self.validation.scores(self.average) if self.validation else []
         mean = float(np.mean([score.psnr for score in scores])) if scores else None
@@ -283,10 +295,10 @@ class Trainer:
         if scores:
             self._log({"validation": {"step": step, "scores": [dataclasses.asdict(score) for score in scores]}})
             self.listener.validated(step, scores, best)
-        self.tally.restart()
 
     def _save_weights(self, path: Path) -> None:
-        save(self.average, path, {"training": json.dumps(self.card())})
+        with writing(path):
+            save(self.average, path, {"training": json.dumps(self.card())})
 
     def card(self) -> dict:
         """How the weights came about."""
@@ -295,7 +307,8 @@ class Trainer:
             "gpu_minutes" if self.device.type == "cuda" else "minutes": round(self.progress.seconds / 60, 1),
             "processes": self.progress.processes,
             "started_from": self.progress.started_from,
-            "validation_psnr": self.progress.best_psnr,
+            "best_psnr": self.progress.best_psnr,
+            "best_step": self.progress.best_step,
             "config": dataclasses.asdict(self.config),
         }
 
@@ -367,8 +380,9 @@ class _Tally:
 
 def _optimiser(model: DEAL, config: OptimiserConfig) -> torch.optim.Optimizer:
     """Adam; in a CUDA graph its rate must be a tensor."""
-    on_gpu = next(model.parameters()).is_cuda
-    rate = torch.tensor(config.lr, device="cuda") if on_gpu else config.lr
+    device = next(model.parameters()).device
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(config.lr, device=device) if on_gpu else config.lr
     return torch.optim.Adam(model.parameters(), rate, betas=config.betas, foreach=True, capturable=on_gpu)
 
 
@@ -404,6 +418,21 @@ def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def _working_in(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """In that stream, after what was asked for before; what is asked for afterwards waits for it."""
+    if stream is None:
+        yield
+        return
+    outside = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(outside)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        outside.wait_stream(stream)
+
+
 def _new_model(config: Config) -> DEAL:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.run.seed)
@@ -412,6 +441,13 @@ def _new_model(config: Config) -> DEAL:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _settings(found: dict, path: Path) -> Config:
+    try:
+        return parse_config(found)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its settings are not those of this version ({error}); start anew") from None
 
 
 def _difference(found: dict, config: Config) -> str:

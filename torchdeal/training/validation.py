@@ -30,6 +30,12 @@ class Score:
     images: int
     iterations: float
 
+    def __str__(self) -> str:
+        return (
+            f"sigma {self.sigma:g}: {self.psnr:.3f} dB "
+            f"({self.converged} of {self.images} converged, {self.iterations:.0f} outer)"
+        )
+
 
 class Validation:
     """The validation images of a run.
