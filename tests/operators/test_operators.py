@@ -3,13 +3,27 @@
 import numpy as np
 import pytest
 import torch
-from conftest import dense
+from conftest import dense, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import convolve
+from scipy.signal import convolve2d
+from skimage.transform import radon
 
 import torchdeal as td
-from torchdeal.operators import Blur, Identity, Mask, Operator, adjoint_gap
+from torchdeal.operators import (
+    Blur,
+    Downsample,
+    Fourier,
+    Identity,
+    Mask,
+    MultiCoilFourier,
+    Operator,
+    Radon,
+    Stack,
+    Weighted,
+    adjoint_gap,
+)
 
 SHAPE = (3, 12, 10)  # C, H, W
 
@@ -24,9 +38,15 @@ OPERATORS: dict[str, Operator] = {
     "mask per channel": Mask(random(*SHAPE)),
     **{
         f"blur {boundary} {height}x{width}": Blur(random(height, width), boundary)
-        for boundary in ("circular", "zero", "reflect")
+        for boundary in ("circular", "zero", "reflect", "valid")
         for height, width in ((1, 1), (5, 5), (4, 7), (6, 3))
     },
+    "downsample": Downsample(2),
+    "downsample 2 with blur": Downsample(2, random(3, 4)),
+    "downsample 5 with a size": Downsample(5, random(3, 3), "reflect", size=SHAPE[1:]),
+    "radon": Radon(np.linspace(0, 180, 7), SHAPE[1:]),
+    "stack": Stack([Blur(random(3, 3)), Mask(random(*SHAPE[1:]) > 0.5), Downsample(2)], SHAPE),
+    "weighted": Weighted(random(*SHAPE), Blur(random(3, 2))),
     "scaled": 2.5 * Blur(random(3, 3)),
     "composed": Mask(random(*SHAPE[1:]) > 0.5) @ Blur(random(5, 4), "reflect"),
     "composed and scaled": -0.5 * (Blur(random(3, 3), "zero") @ Mask(random(*SHAPE))),
@@ -193,3 +213,108 @@ def test_adjoint_gap_of_a_wrong_adjoint():
 def test_as_operator_names_the_remedy():
     with pytest.raises(TypeError, match="forward and adjoint"):
         td.as_operator(object())
+
+
+def test_valid_blur_equals_scipy():
+    kernel, x = random(4, 3), random(1, 1, 11, 10)
+    expected = convolve2d(x[0, 0].numpy(), kernel.numpy(), mode="valid")
+    np.testing.assert_allclose(Blur(kernel, "valid").forward(x)[0, 0], expected, atol=1e-12)
+
+
+def test_downsample_keeps_every_other_pixel_of_the_blurred_image():
+    kernel, x = random(5, 5), image(1)
+    assert torch.equal(Downsample(2, kernel).forward(x), Blur(kernel).forward(x)[..., 0::2, 0::2])
+    assert Downsample(3, size=(12, 10)).forward(x).shape == (1, 3, 4, 4)
+    with pytest.raises(ValueError, match="no multiple of the scale 4"):
+        Downsample(4).forward(x)
+    for scale in (0, 1.5, True):
+        with pytest.raises(ValueError, match="whole number"):
+            Downsample(scale)
+
+
+@pytest.mark.parametrize(
+    ("circle", "shape"), [(True, (33, 33)), (True, (32, 32)), (False, (32, 32)), (False, (21, 30))]
+)
+def test_radon_equals_scikit_image(circle, shape):
+    picture = random(1, 1, *shape)
+    if circle:  # scikit-image warns where the image is not zero outside the circle
+        row, column = np.ogrid[: shape[0], : shape[1]]
+        outside = (row - shape[0] // 2) ** 2 + (column - shape[1] // 2) ** 2 > (shape[0] // 2) ** 2
+        picture[..., torch.from_numpy(outside)] = 0
+    angles = np.array([0.0, 17.0, 90.0, 133.3, 180.0])
+    expected = radon(picture[0, 0].numpy(), angles, circle=circle).T
+    np.testing.assert_allclose(Radon(angles, shape, circle=circle).forward(picture)[0, 0], expected, atol=1e-10)
+
+
+def test_radon_in_chunks(monkeypatch):
+    x = image(2)
+    whole = OPERATORS["radon"].forward(x)
+    back = OPERATORS["radon"].adjoint(whole)
+    monkeypatch.setattr("torchdeal.operators.tomography.CHUNK_NUMBERS", 1)
+    torch.testing.assert_close(OPERATORS["radon"].forward(x), whole, atol=1e-12, rtol=0)
+    torch.testing.assert_close(OPERATORS["radon"].adjoint(whole), back, atol=1e-12, rtol=0)
+
+
+def test_bad_radon():
+    with pytest.raises(ValueError, match="square"):
+        Radon([0.0], (4, 5), circle=True)
+    with pytest.raises(ValueError, match="angles"):
+        Radon([np.nan], (4, 4))
+
+
+SAMPLED = random(*SHAPE[1:]) > 0.4
+MAPS = torch.randn(4, *SHAPE[1:], dtype=torch.complex128, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("coils", [True, False])
+def test_adjoint_of_fourier(real, centred, coils):
+    options = {"centred": centred, "real": real}
+    operator = MultiCoilFourier(MAPS, SAMPLED, **options) if coils else Fourier(SAMPLED, **options)
+    x = image(dtype=torch.float64 if real else torch.complex128)[:, :1]
+    assert adjoint_gap(operator, x) < 1e-12
+    assert operator.adjoint(operator.forward(x)).dtype == x.dtype
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_fourier_equals_numpy(centred):
+    x = image(1)
+    kspace = np.fft.fft2(np.fft.ifftshift(x, (-2, -1)) if centred else x, norm="ortho")
+    expected = (np.fft.fftshift(kspace, (-2, -1)) if centred else kspace) * SAMPLED.numpy()
+    np.testing.assert_allclose(Fourier(SAMPLED, centred=centred).forward(x), expected, atol=1e-12)
+
+
+def test_fourier_of_everything_is_unitary():
+    x = image(2, torch.complex128)
+    torch.testing.assert_close(Fourier(real=False).normal(x), x)
+
+
+def test_coils_see_the_image_through_their_maps():
+    x = image(2)[:, :1]
+    separate = [Fourier(SAMPLED, real=False).forward(coil * x) for coil in MAPS]
+    torch.testing.assert_close(MultiCoilFourier(MAPS, SAMPLED).forward(x), torch.cat(separate, 1))
+
+
+def test_bad_masks_and_maps():
+    with pytest.raises(ValueError, match="mask must be"):
+        Fourier(torch.ones(3, 4, 4))
+    with pytest.raises(ValueError, match="maps must be"):
+        MultiCoilFourier(torch.ones(4, 4))
+    with pytest.raises(ValueError, match="the mask is for"):
+        MultiCoilFourier(MAPS, torch.ones(4, 4))
+    with pytest.raises(ValueError, match="weight must be"):
+        Weighted(-torch.ones(3), Identity())
+
+
+def test_mri_from_a_third_of_the_lines_is_better_than_zero_filling(gray):
+    """A real-valued image; measurements are complex."""
+    clean = picture(size=48)
+    sampled = torch.rand(1, 48, generator=torch.Generator().manual_seed(0)) < 0.25
+    sampled[:, 20:28] = True
+    H = Fourier(sampled.expand(48, 48))
+    y = H.forward(clean)
+    y = y + 0.01 * torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1)) * H.mask
+    result = td.reconstruct(y, H, model=gray, sigma=10 / 255, lam=0.1)
+    errors = [float((x - clean).square().mean()) for x in (H.adjoint(y), result.x)]
+    assert errors[1] < 0.5 * errors[0]

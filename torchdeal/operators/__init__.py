@@ -1,17 +1,25 @@
 """Linear operators `H`: what turns an image into measurements."""
 
 from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint, is_trusted
-from torchdeal.operators.base import Compose, Operator, Scaled
-from torchdeal.operators.imaging import Blur, BlurBoundary, Identity, Mask
+from torchdeal.operators.base import Compose, Operator, Scaled, Stack, Weighted
+from torchdeal.operators.imaging import Blur, BlurBoundary, Downsample, Identity, Mask
+from torchdeal.operators.mri import Fourier, MultiCoilFourier
+from torchdeal.operators.tomography import Radon
 
 __all__ = [
     "Blur",
     "BlurBoundary",
     "Compose",
+    "Downsample",
+    "Fourier",
     "Identity",
     "Mask",
+    "MultiCoilFourier",
     "Operator",
+    "Radon",
     "Scaled",
+    "Stack",
+    "Weighted",
     "adjoint_gap",
     "as_operator",
     "check_adjoint",

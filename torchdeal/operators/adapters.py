@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdeal.operators.base import Compose, Operator, Scaled
-from torchdeal.operators.imaging import Blur, Identity, Mask
+from torchdeal.operators.base import Compose, Operator, Scaled, Stack, Weighted
+from torchdeal.operators.imaging import Blur, Downsample, Identity, Mask
+from torchdeal.operators.mri import Fourier, MultiCoilFourier
+from torchdeal.operators.tomography import Radon
 
 ADJOINT_TOLERANCE = 1e-3  # relative; float32 operators stay far below, wrong adjoints far above
 
@@ -80,9 +82,11 @@ def is_trusted(operator: Operator) -> bool:
     """Whether the operator is one of the package's own, whose adjoints are tested, all the way down."""
     if isinstance(operator, Compose):
         return is_trusted(operator.outer) and is_trusted(operator.inner)
-    if isinstance(operator, Scaled):
+    if isinstance(operator, (Scaled, Weighted)):
         return is_trusted(operator.operator)
-    return type(operator) in (Identity, Mask, Blur)
+    if isinstance(operator, Stack):
+        return all(map(is_trusted, operator.operators))
+    return type(operator) in (Identity, Mask, Blur, Downsample, Fourier, MultiCoilFourier, Radon)
 
 
 def _adjointness(operator: Operator, x: Tensor) -> tuple[float, complex, complex]:

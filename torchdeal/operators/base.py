@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -66,6 +68,8 @@ class Operator(ABC):
         for name, value in vars(self).items():
             if isinstance(value, Operator):
                 setattr(moved, name, value.to(device, dtype))
+            elif isinstance(value, tuple) and value and all(isinstance(part, Operator) for part in value):
+                setattr(moved, name, tuple(part.to(device, dtype) for part in value))
             elif isinstance(value, Tensor):
                 setattr(moved, name, _moved(value, device, dtype))
         return moved
@@ -91,6 +95,8 @@ class Operator(ABC):
         for value in vars(self).values():
             if isinstance(value, (Tensor, Operator)):
                 return value.device
+            if isinstance(value, tuple) and value and isinstance(value[0], Operator):
+                return value[0].device
         return torch.device("cpu")
 
     def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
@@ -137,6 +143,62 @@ class Scaled(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return self.factor * self.operator.adjoint(y)
+
+
+class Stack(Operator):
+    """`x -> (H_1 x, H_2 x, ...)`: several measurements of one image, flat and one after the other.
+
+    Args:
+        operators: all for images of the same shape.
+        image_shape: `(C, H, W)`.
+    """
+
+    def __init__(self, operators: Sequence[Operator], image_shape: tuple[int, int, int]):
+        if not operators:
+            raise ValueError("Stack needs at least one operator")
+        self.operators, self.image_shape = tuple(operators), tuple(image_shape)
+        self.batch = next((operator.batch for operator in operators if operator.batch), None)
+        probe = torch.zeros(self.batch or 1, *image_shape, device=self.device)
+        with torch.no_grad():
+            measured = [operator.to(dtype=probe.dtype).forward(probe) for operator in self.operators]
+        self.shapes = tuple(tuple(part.shape[1:]) for part in measured)
+        self.measurement_shape = (sum(math.prod(shape) for shape in self.shapes),)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return torch.cat([operator.forward(x).flatten(1) for operator in self.operators], 1)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        parts = y.split([math.prod(shape) for shape in self.shapes], 1)
+        images = [
+            operator.adjoint(part.reshape(len(y), *shape))
+            for operator, part, shape in zip(self.operators, parts, self.shapes, strict=True)
+        ]
+        return torch.stack(images).sum(0)
+
+
+class Weighted(Operator):
+    """`weight * H x`: whitens noise whose standard deviation is not the same everywhere, with `weight = 1 / deviation`.
+
+    The measurements must be multiplied by the weight as well.
+
+    Args:
+        weight: real, of the shape of a measurement without its batch dimension, or one that is broadcast to it.
+        operator: `H`.
+    """
+
+    def __init__(self, weight: Tensor, operator: Operator):
+        self.weight = torch.as_tensor(weight)
+        if self.weight.is_complex() or not bool((torch.isfinite(self.weight) & (self.weight >= 0)).all()):
+            raise ValueError("the weight must be real, finite and at least 0")
+        self.operator = operator
+        self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
+        self.measures_images, self.batch = operator.measures_images, operator.batch
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.weight * self.operator.forward(x)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.operator.adjoint(self.weight * y)
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -58,14 +59,16 @@ class BlurBoundary(str, Enum):
     CIRCULAR = "circular"  # the opposite border
     ZERO = "zero"  # black
     REFLECT = "reflect"  # the mirror image, the border pixel not repeated
+    VALID = "valid"  # nothing: the result is smaller, only where the kernel fits into the image
 
 
 class Blur(Operator):
-    """`H x = k * x`, the true convolution with a kernel; the result has the size of the image.
+    """`H x = k * x`, the true convolution with a kernel; the result has the size of the image (unless `"valid"`).
 
     Args:
         kernel: `(h, w)`, for all channels; its centre is at `(h // 2, w // 2)`.
-        boundary: `"circular"` (by FFT), `"zero"` or `"reflect"`.
+        boundary: `"circular"` (by FFT), `"zero"`, `"reflect"`, or `"valid"`, as a camera sees: pixels near its border
+            depend on what it does not see. The image is then larger than what was measured.
     """
 
     measures_images = True
@@ -83,6 +86,8 @@ class Blur(Operator):
         return _per_channel(lambda z: F.conv2d(self._padded(z), self._correlation_kernel()), x)
 
     def _adjoint(self, y: Tensor) -> Tensor:
+        if self.boundary is BlurBoundary.VALID:
+            return _per_channel(lambda z: F.conv_transpose2d(z, self._correlation_kernel()), y)
         self._check_size(y)
         if self.boundary is BlurBoundary.CIRCULAR:
             return self._filter(y, self._symbol(y).conj())
@@ -117,6 +122,8 @@ class Blur(Operator):
         return (width - 1) - width // 2, width // 2, (height - 1) - height // 2, height // 2
 
     def _padded(self, x: Tensor) -> Tensor:
+        if self.boundary is BlurBoundary.VALID:
+            return x
         mode = "reflect" if self.boundary is BlurBoundary.REFLECT else "constant"
         return F.pad(x, self._margins(), mode=mode)
 
@@ -139,6 +146,51 @@ class Blur(Operator):
             raise ValueError(
                 f"the image ({x.shape[-2]} x {x.shape[-1]}) is smaller than the blur kernel ({height} x {width})"
             )
+
+
+class Downsample(Operator):
+    """`H x`: every `scale`-th pixel of the image after an anti-aliasing blur, `(k * x)[0::s, 0::s]`.
+
+    Args:
+        scale: a whole number, at least 1.
+        kernel: `(h, w)`, of the blur; None: no blur.
+        boundary: of the blur.
+        size: `(H, W)` of the image. By default that of the measurement times the scale.
+    """
+
+    measures_images = True
+
+    def __init__(
+        self,
+        scale: int,
+        kernel: Tensor | np.ndarray | None = None,
+        boundary: BlurBoundary | str = BlurBoundary.CIRCULAR,
+        size: tuple[int, int] | None = None,
+    ):
+        if isinstance(scale, bool) or not isinstance(scale, Integral) or scale < 1:
+            raise ValueError(f"the scale must be a whole number, at least 1, got {scale!r}")
+        if BlurBoundary(boundary) is BlurBoundary.VALID:
+            raise ValueError("the blur of Downsample needs a boundary: circular, zero or reflect")
+        self.scale, self.size = int(scale), size
+        self.blur = Identity() if kernel is None else Blur(kernel, boundary)
+        if size is not None:
+            self.image_shape = (None, *size)
+            self.measurement_shape = (None, *(-(-length // self.scale) for length in size))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        if self.size is None and any(length % self.scale for length in x.shape[-2:]):
+            height, width = x.shape[-2:]
+            raise ValueError(
+                f"the image ({height} x {width}) is no multiple of the scale {self.scale}: "
+                "crop it, or give Downsample its size"
+            )
+        return self.blur.forward(x)[..., :: self.scale, :: self.scale]
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        size = self.size or tuple(length * self.scale for length in y.shape[-2:])
+        spread = y.new_zeros(*y.shape[:-2], *size)
+        spread[..., :: self.scale, :: self.scale] = y
+        return self.blur.adjoint(spread)
 
 
 def _real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:

@@ -1,0 +1,96 @@
+"""Operators of magnetic resonance imaging."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdeal.operators.base import Operator
+
+
+class Fourier(Operator):
+    """`H x = mask * F x`, single-coil Cartesian MRI, with the orthonormal Fourier transform.
+
+    Args:
+        mask: `(H, W)` or `(B, 1, H, W)`, what is sampled, bool or weights, laid out as the k-space; None: everything.
+        centred: the zero frequency is in the middle, of the image and of the k-space (as in fastMRI); else at [0, 0].
+        real: the image is real-valued, and so is what the adjoint returns.
+    """
+
+    def __init__(self, mask: Tensor | np.ndarray | None = None, *, centred: bool = True, real: bool = True):
+        self.mask = None if mask is None else _mask(mask)
+        self.centred, self.real = centred, real
+        if self.mask is not None:
+            self.image_shape = self.measurement_shape = (None, *self.mask.shape[-2:])
+            self.batch = self.mask.shape[0] if self.mask.ndim == 4 and self.mask.shape[0] > 1 else None
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self._sampled(_transform(x, torch.fft.fft2, self.centred))
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        x = _transform(self._sampled(y), torch.fft.ifft2, self.centred)
+        return x.real if self.real else x
+
+    def _sampled(self, kspace: Tensor) -> Tensor:
+        return kspace if self.mask is None else self.mask * kspace
+
+
+class MultiCoilFourier(Operator):
+    """`H x = (mask * F(s_1 x), mask * F(s_2 x), ...)`: an image seen by several coils.
+
+    Measurements are `(B, coils, H, W)`, complex, of an image `(B, 1, H, W)`.
+
+    Args:
+        maps: coil sensitivities, `(coils, H, W)` or `(B, coils, H, W)`, complex.
+        mask: as in `Fourier`.
+        centred: as in `Fourier`.
+        real: as in `Fourier`.
+    """
+
+    def __init__(
+        self,
+        maps: Tensor | np.ndarray,
+        mask: Tensor | np.ndarray | None = None,
+        *,
+        centred: bool = True,
+        real: bool = True,
+    ):
+        self.maps = torch.as_tensor(maps)
+        if self.maps.ndim not in (3, 4):
+            raise ValueError(f"the maps must be (coils, H, W) or (B, coils, H, W), got {tuple(self.maps.shape)}")
+        if not bool(torch.isfinite(torch.view_as_real(self.maps) if self.maps.is_complex() else self.maps).all()):
+            raise ValueError("the maps hold NaN or infinite values")
+        self.fourier = Fourier(mask, centred=centred, real=False)
+        self.real = real
+        size = tuple(self.maps.shape[-2:])
+        if self.fourier.mask is not None and tuple(self.fourier.mask.shape[-2:]) != size:
+            raise ValueError(f"the mask is for {tuple(self.fourier.mask.shape[-2:])}, the maps are for {size}")
+        self.image_shape, self.measurement_shape = (1, *size), tuple(self.maps.shape[-3:])
+        self.batch = self.maps.shape[0] if self.maps.ndim == 4 and self.maps.shape[0] > 1 else self.fourier.batch
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.fourier.forward(self.maps * x)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        x = (self.maps.conj() * self.fourier.adjoint(y)).sum(1, keepdim=True)
+        return x.real if self.real else x
+
+
+def _transform(x: Tensor, transform, centred: bool) -> Tensor:
+    """Orthonormal, of the last two dimensions."""
+    if not centred:
+        return transform(x, norm="ortho")
+    return torch.fft.fftshift(transform(torch.fft.ifftshift(x, (-2, -1)), norm="ortho"), (-2, -1))
+
+
+def _mask(mask: Tensor | np.ndarray) -> Tensor:
+    values = torch.as_tensor(mask).clone()
+    if values.is_complex():
+        raise TypeError(f"the mask must be real, got {values.dtype}")
+    if values.ndim not in (2, 4) or (values.ndim == 4 and values.shape[1] != 1):
+        raise ValueError(f"the mask must be (H, W) or (B, 1, H, W), got {tuple(values.shape)}")
+    values = values if values.is_floating_point() else values.to(torch.float32)
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("the mask holds NaN or infinite values")
+    return values
