@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,24 +31,94 @@ class Adapted(Operator):
         return _finite(self.adjoint_function(y), f"{self.name}: the adjoint")
 
 
-def as_operator(obj: Any) -> Operator:
+class ArrayOperator(Operator):
+    """An operator of a library that works on numpy arrays, one image at a time, on the CPU.
+
+    Args:
+        forward: of an array `(C, H, W)`.
+        adjoint: of an array of the shape that `forward` returns.
+        image_shape: `(C, H, W)`.
+        measurement_shape: without the batch dimension.
+        name: for messages.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[np.ndarray], np.ndarray],
+        adjoint: Callable[[np.ndarray], np.ndarray],
+        image_shape: tuple[int, ...],
+        measurement_shape: tuple[int, ...],
+        name: str,
+    ):
+        self.forward_function, self.adjoint_function, self.name = forward, adjoint, name
+        self.image_shape, self.measurement_shape = image_shape, measurement_shape
+
+    def _forward(self, x: Tensor) -> Tensor:
+        result = self._each(self.forward_function, x, self.measurement_shape)
+        return _finite(result, f"{self.name}: the forward operator")
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        result = self._each(self.adjoint_function, y, self.image_shape)
+        return _finite(result, f"{self.name}: the adjoint")
+
+    def _each(self, function: Callable[[np.ndarray], np.ndarray], batch: Tensor, shape: Any) -> Tensor:
+        results = [np.asarray(function(sample)).reshape(shape) for sample in batch.detach().cpu().numpy()]
+        stacked = torch.from_numpy(np.stack(results))
+        return stacked.to(batch.device, batch.dtype.to_complex() if stacked.is_complex() else batch.real.dtype)
+
+
+def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Operator:
     """`obj` as an `Operator`.
 
-    Takes an `Operator`, an object with methods `forward` and `adjoint`, one with `A` and `A_adjoint` (DeepInverse),
-    or a pair of functions `(forward, adjoint)` of torch tensors `(B, ...)`.
+    Takes an `Operator`; an object with methods `A` and `A_adjoint` (DeepInverse), or `forward` and `adjoint`; a pair
+    of functions or modules `(forward, adjoint)` of torch tensors `(B, ...)`; a SigPy `Linop`; a PyLops or SciPy
+    `LinearOperator`.
+
+    Args:
+        obj: the operator.
+        image_shape: `(C, H, W)`, for operators of numpy arrays that do not say it. By default a gray image.
     """
     if isinstance(obj, Operator):
         return obj
     name = type(obj).__name__
+    if all(hasattr(obj, attribute) for attribute in ("ishape", "oshape", "H")):  # SigPy
+        shape = _image_shape(tuple(obj.ishape), image_shape, name)
+        inner = tuple(obj.ishape)
+        return ArrayOperator(
+            lambda x: obj(x.reshape(inner)), lambda y: obj.H(y), shape, tuple(obj.oshape), name
+        )  # fmt: skip
+    if all(hasattr(obj, attribute) for attribute in ("matvec", "rmatvec", "shape")):  # SciPy and PyLops
+        shape = _image_shape(tuple(getattr(obj, "dims", ())) or None, image_shape, name, obj.shape[1])
+        measured = tuple(getattr(obj, "dimsd", ())) or (obj.shape[0],)
+        return ArrayOperator(
+            lambda x: obj.matvec(x.ravel()), lambda y: obj.rmatvec(y.ravel()), shape, measured, name
+        )  # fmt: skip
     for forward, adjoint in (("A", "A_adjoint"), ("forward", "adjoint")):
         if callable(getattr(obj, forward, None)) and callable(getattr(obj, adjoint, None)):
             return Adapted(getattr(obj, forward), getattr(obj, adjoint), name)
     if isinstance(obj, tuple) and len(obj) == 2 and all(map(callable, obj)):
         return Adapted(obj[0], obj[1], "operator")
     raise TypeError(
-        f"cannot use {name} as an operator: pass an object with forward and adjoint (or A and A_adjoint), "
-        "or a pair of functions (forward, adjoint)"
+        f"cannot use {name} as an operator: pass an object with forward and adjoint (or A and A_adjoint), a pair of "
+        "functions (forward, adjoint), or an operator of SigPy, PyLops or SciPy"
     )
+
+
+def _image_shape(
+    own: tuple[int, ...] | None, given: tuple[int, ...] | None, name: str, size: int | None = None
+) -> tuple[int, ...]:
+    """`(C, H, W)`: as given, or after the operator's own shape, `(H, W)` or `(C, H, W)`."""
+    shape = given or own
+    if shape is not None and len(shape) == 2:
+        shape = (1, *shape)
+    if shape is None or len(shape) != 3:
+        raise ValueError(
+            f"{name} does not say the shape of its images: use td.as_operator(operator, image_shape=(C, H, W))"
+        )
+    expected = size if size is not None else math.prod(own or shape)
+    if math.prod(shape) != expected:
+        raise ValueError(f"{name} is for images of {expected} numbers, image_shape {shape} has {math.prod(shape)}")
+    return tuple(shape)
 
 
 def adjoint_gap(obj: Any, x: Tensor | None = None) -> float:
