@@ -116,7 +116,7 @@ def test_trained_model(gray, gray_double, name, height, width, operator, noise, 
 @pytest.mark.parametrize("name", ["camera", "text"])
 @pytest.mark.parametrize("sigma", [5, 25, 50])
 def test_every_backend_has_the_psnr_of_the_fixed_point(gray, gray_double, name, sigma):
-    """At a tolerance of 1e-4. At the default of 1e-3 an answer with a high PSNR can differ by some hundredths of a dB."""
+    """At a tolerance of 1e-4. (At the default of 1e-3 an answer with a high PSNR can differ by some hundredths.)"""
     clean = picture(name, 48, 60, 100)
     y = noisy(clean, sigma)
     fixed_point = td.reconstruct(y.double(), model=gray_double, sigma=sigma / 255, tolerance=1e-6)

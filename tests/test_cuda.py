@@ -1,6 +1,8 @@
 """The same answers on a GPU. Collected everywhere, run where there is one."""
 
+import tempfile
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +12,14 @@ import torchdeal as td
 from torchdeal.backends import DirectBackend, PackedBackend, choose_backend
 from torchdeal.backends.passes import unpack
 from torchdeal.model import Boundary
+from torchdeal.model.spline import even_spline
 from torchdeal.operators import Blur, Identity
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
+from torchdeal.training import ImageSet, Trainer, parse_config
+from torchdeal.training.batches import Batch
+from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
+from torchdeal.training.loss import TrainingStep, iterate
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -145,3 +152,113 @@ def test_choice_of_the_backend():
     weights, x, _ = problem()
     assert isinstance(choose_backend(weights, x), PackedBackend)
     assert isinstance(choose_backend(replace(weights, boundary=Boundary.ZERO), x), DirectBackend)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-3), (torch.float16, 5e-4)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_splines_agree_with_the_cpu(dtype, tolerance, memory_format):
+    torch.manual_seed(0)
+    # Beyond the last knot, exactly on knots, and 0; more numbers than a program of the kernel works on
+    x = torch.cat([1.5 * torch.randn(2, 8, 50, 51), torch.linspace(-3.5, 3.5, 71).expand(2, 8, 10, 71)[..., :51]], 2)
+    x, grad = x.to(dtype).contiguous(memory_format=memory_format), torch.randn(x.shape).to(dtype)
+    coefficients = torch.rand(31)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [value.to(device).detach().requires_grad_() for value in (x, coefficients)]
+        y = even_spline(*leaves)
+        y.backward(grad.to(device))
+        assert y.dtype == leaves[0].grad.dtype == dtype
+        results.append([value.detach().cpu().double() for value in (y, leaves[0].grad, leaves[1].grad)])
+    on_cpu, on_gpu = results
+    assert relative(on_gpu[0], on_cpu[0]) < tolerance
+    assert relative(on_gpu[1], on_cpu[1]) < tolerance
+    assert relative(on_gpu[2], on_cpu[2]) < 1e-4  # sums in float32, whatever the dtype of x
+
+
+def training_batch(size=64, sigmas=(5.0, 15.0, 25.0, 45.0)):
+    clean = picture(size=size).expand(len(sigmas), -1, -1, -1).contiguous()
+    measured = torch.cat([noisy(clean[:1], sigma, seed) for seed, sigma in enumerate(sigmas)])
+    return Batch(clean.cuda(), Identity(), measured.cuda(), torch.tensor(sigmas).cuda())
+
+
+def parameter_gradients(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).double()
+
+
+def test_the_gradient_in_half_precision_points_where_the_exact_one_does():
+    model, batch = td.load("gray", device="cuda").requires_grad_(True), training_batch()
+    engines = [PackedEngine(model.weights(), 64, 64), DirectEngine(model.weights(), batch.clean)]
+    with torch.no_grad():
+        weights = model.weights()
+        lam, alpha = weights.lam(batch.sigma), weights.alpha(batch.sigma)
+        z = iterate(engines[0], batch.measured, batch.operator, lam, alpha, None, 15)
+    gradients = []
+    for engine in engines:
+        model.zero_grad()
+        weights = model.weights()
+        engine.load(weights)
+        with full_precision(z.device):
+            x, _ = engine.step(z, batch.measured, batch.operator, weights.lam(batch.sigma), weights.alpha(batch.sigma))
+            (x - batch.clean).square().sum().backward()
+        gradients.append(parameter_gradients(model))
+    assert float(torch.nn.functional.cosine_similarity(*gradients, dim=0)) > 0.995
+    assert 0.95 < float(gradients[0].norm() / gradients[1].norm()) < 1.05
+
+
+def test_another_step_before_the_backward_changes_nothing():
+    model, batch = td.load("gray", device="cuda").requires_grad_(True), training_batch()
+    step = TrainingStep(model, gamma=1e-4, engine="packed")
+    before = step.approach(batch, None, 5)
+    other = Batch(batch.clean, batch.operator, 1 - batch.measured, batch.sigma)
+
+    def gradient(interrupted):
+        model.zero_grad()
+        outcome = step(batch, before, 0.0)
+        if interrupted:
+            step(other, 1 - before, 0.0)
+        outcome.loss.backward()
+        return parameter_gradients(model)
+
+    for _ in range(3):  # computed, captured, replayed
+        alone = gradient(False)
+    assert relative(gradient(True), alone) < 0.01
+
+
+def image_set(patch):
+    pixels = (255 * picture(size=128)[0]).round().to(torch.uint8)
+    one = torch.tensor([128])
+    return ImageSet(pixels.flatten(), torch.tensor([0]), one, one, channels=1, patch=patch).to("cuda")
+
+
+def test_steps_are_the_same_with_and_without_graphs():
+    config = parse_config(
+        {
+            "data": {"train": ["camera"], "patch": 64, "batch": 4},
+            "iterations": {"outer": [[0.0, 4, 6]], "pool": 2, "visits": 2},
+            "optimiser": {"steps": 6, "warmup": 0},
+            "loss": {"consistency_every": 2},  # each kind of step is computed, captured and replayed
+        }
+    )
+    start = torch.cat([parameter.flatten() for parameter in td.load("gray", device="cuda").parameters()])
+    changes = []
+    # Some gradients of convolutions differ from call to call, and Adam's first steps enlarge what is small
+    with torch.backends.cudnn.flags(deterministic=True), tempfile.TemporaryDirectory() as folder:
+        for graphs in (True, False):
+            trainer = Trainer(config, Path(folder) / str(graphs), image_set(64), model=td.load("gray"))
+            if graphs:
+                replays = trainer.replays._replays
+            else:
+                trainer.replays = None
+            trainer.run()
+            weights = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+            changes.append((weights - start).double())
+    assert set(replays) == {0.0, 2.0}
+    assert all(replay is not None and replay.function is None for replay in replays.values())  # graphs indeed
+    assert relative(*changes) < 1e-3
+
+
+def test_choice_of_the_engine():
+    weights, x, _ = problem()
+    assert isinstance(choose_engine(weights, x), PackedEngine)
+    assert isinstance(choose_engine(weights, x[..., :47]), DirectEngine)
+    assert isinstance(choose_engine(replace(weights, boundary=Boundary.ZERO), x), DirectEngine)

@@ -329,3 +329,36 @@ def test_runs_on_mps(gray):
     y = noisy(picture("camera", 40), 25)
     there, here = (td.reconstruct(y, model=gray, sigma=25 / 255, device=device).x for device in ("mps", "cpu"))
     assert relative(there.cpu(), here) < 2e-3
+
+
+def test_a_complex_image_is_two_real_ones(gray):
+    """With a unitary H, real and imaginary part of the answer are those of two denoisings."""
+    H = td.operators.Fourier(real=False)
+    parts = [noisy(picture(name, 32), 15) for name in ("camera", "coins")]
+    y = H.forward(torch.complex(*parts))
+    options = {"model": gray, "sigma": 15 / 255, "lam": 12.0, "tolerance": 1e-5}
+    result = td.reconstruct(y, H, **options)
+    assert result.converged
+    assert result.x.dtype == torch.complex64
+    for answer, part in zip((result.x.real, result.x.imag), parts, strict=True):
+        assert relative(answer, td.reconstruct(part, **options).x) < 1e-4
+    again = td.reconstruct(y, H, start=result.x, **options)
+    assert relative(again.x, result.x) < 1e-4
+
+
+def test_a_batch_of_complex_images(gray):
+    sampled = torch.rand(20, 20, generator=torch.Generator().manual_seed(0)) < 0.7
+    H = td.operators.Fourier(sampled, real=False)
+    x = torch.complex(picture(size=20), picture("coins", 20)) * torch.tensor([1.0, 0.5]).view(2, 1, 1, 1)
+    options = {"model": gray, "sigma": [10 / 255, 20 / 255], "lam": [0.5, 1.0], "tolerance": 1e-5}
+    together = td.reconstruct(H.forward(x), H, **options).x
+    for i in range(2):
+        alone = {**options, "sigma": options["sigma"][i], "lam": options["lam"][i]}
+        assert relative(together[i : i + 1], td.reconstruct(H.forward(x[i : i + 1]), H, **alone).x) < 1e-4
+
+
+def test_a_complex_start_that_is_not_finite(gray):
+    H = td.operators.Fourier(real=False)
+    y = H.forward(torch.zeros(1, 1, 20, 20, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="start holds NaN"):
+        td.reconstruct(y, H, model=gray, sigma=0.1, lam=1.0, start=torch.full_like(y, torch.nan))

@@ -24,8 +24,13 @@ class ImageFormat:
     alpha: Any = None  # untouched, put back at the end
 
     def restore(self, x: Tensor) -> Any:
-        """A `(B, C, H, W)` tensor in 0..1 as an image of this format. Integers are rounded and clipped."""
+        """A `(B, C, H, W)` tensor in 0..1 as an image of this format. Integers are rounded and clipped.
+
+        A complex image stays complex, in the precision of the format.
+        """
         x = (x.detach() * self.data_range).to(self.device)
+        if x.is_complex():
+            return x.to(getattr(torch, self.dtype).to_complex())
         if self.dtype in INTEGER_RANGES:
             x = x.round().clamp(0, INTEGER_RANGES[self.dtype])
         if self.kind == "torch":

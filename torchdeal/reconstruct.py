@@ -201,22 +201,38 @@ def attentive_step(
 def _linearisation(
     backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int, precise: bool
 ) -> Callable[[Tensor], System]:
-    """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image."""
-    # With H = I the condition of A is at most 1 + 2 lam: the error of a rough penalty stays small in the solution.
+    """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image, and real
+    and imaginary part of a complex one.
+    """
+    # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
     well_conditioned = isinstance(operator, Identity) and float(lam.max()) <= WELL_CONDITIONED
 
     def linearise(x: Tensor) -> System:
-        copies = x.shape[1] // channels
-        stacked = (-1, channels, *x.shape[-2:])
-        squared_mask = backend.squared_mask(x.reshape(stacked), alpha.repeat_interleave(copies, 0), precise=precise)
+        parts = _gray_parts(x, channels)
+        copies = len(parts) // len(x)
+        squared_mask = backend.squared_mask(parts, alpha.repeat_interleave(copies, 0), precise=precise)
 
         def apply(p: Tensor, precise: bool) -> Tensor:
-            penalty = backend.penalty(p.reshape(stacked), squared_mask, precise=precise).view_as(p)
-            return operator.normal(p).addcmul(lam, penalty)
+            penalty = backend.penalty(_gray_parts(p, channels), squared_mask, precise=precise)
+            return operator.normal(p).addcmul(lam.to(p.dtype), _whole(penalty, p))
 
         return System(partial(apply, precise=precise), partial(apply, precise=False) if well_conditioned else None)
 
     return linearise
+
+
+def _gray_parts(x: Tensor, channels: int) -> Tensor:
+    """What the model sees: real images of its number of channels; of a complex one two, each with masks of its own."""
+    parts = torch.view_as_real(x).movedim(-1, 1) if x.is_complex() else x
+    return parts.reshape(-1, channels, *x.shape[-2:])
+
+
+def _whole(parts: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `_gray_parts`."""
+    if not like.is_complex():
+        return parts.view_as(like)
+    real, imaginary = parts.view(len(like), 2, *like.shape[1:]).unbind(1)
+    return torch.complex(real, imaginary)
 
 
 def _measurements(y: Any, operator: Operator, data_range: float | None) -> tuple[Tensor, ImageFormat]:
@@ -261,8 +277,6 @@ def _cast(measurements: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _check_image(b: Tensor, model: DEAL, channelwise: bool) -> None:
-    if b.is_complex():
-        raise TypeError("the image is complex, and complex images are not supported: use a real-valued operator")
     if b.ndim != 4:
         raise ValueError(f"the adjoint should return images (B, C, H, W), got shape {tuple(b.shape)}")
     channels, height, width = b.shape[1:]
@@ -284,7 +298,7 @@ def _per_sample(
 ) -> Tensor:
     """The value as a vector `(B,)` on the device of b."""
     try:
-        vector = torch.as_tensor(value).detach().to(b.device, b.dtype).flatten()
+        vector = torch.as_tensor(value).detach().to(b.device, b.real.dtype).flatten()
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be a number or one number per sample, not {value!r}") from None
     if len(vector) not in (1, len(b)):
@@ -310,7 +324,12 @@ def _warn_untrained(noise: Tensor, data_range: float) -> None:
 def _start(start: Any, b: Tensor, data_range: float | None) -> Tensor | None:
     if start is None:
         return None
-    tensor, _ = to_tensor(start, data_range=data_range, name="start")
+    if isinstance(start, Tensor) and start.is_complex() and b.is_complex():
+        tensor = start.detach() / (data_range or 1.0)
+        if not bool(torch.isfinite(torch.view_as_real(tensor)).all()):
+            raise ValueError("the start holds NaN or infinite values: replace them first")
+    else:
+        tensor, _ = to_tensor(start, data_range=data_range, name="start")
     if tensor.shape != b.shape:
         raise ValueError(f"the start has shape {tuple(tensor.shape)} as (B, C, H, W), the image {tuple(b.shape)}")
     return tensor.to(b)

@@ -65,7 +65,7 @@ def conjugate_gradient(
     r = b.clone() if start is None else b - apply(x)
     z = preconditioner(r) if preconditioner else r
     p = z
-    rz = _inner(r, z)
+    rz = inner_products(r, z)
     residual = sample_norms(r)
     error = torch.where(residual == 0, 0.0, torch.full_like(residual, float("inf")))
     iterations = torch.zeros_like(residual, dtype=torch.long)
@@ -82,7 +82,7 @@ def conjugate_gradient(
         if interval and iteration % interval == 0 and not bool(live.any()):
             break
         Ap = apply(p)
-        curvature = _inner(p, Ap)
+        curvature = inner_products(p, Ap)
         # Rounding, or an operator that is not positive definite: no step along p makes sense.
         live = live & (curvature > 0)
         # alpha = <r, z> / <p, A p>;  x += alpha p;  r -= alpha A p
@@ -90,11 +90,11 @@ def conjugate_gradient(
         x.addcmul_(alpha.view(scalar), p)
         r = r.addcmul(alpha.view(scalar), Ap, value=-1)
         z = preconditioner(r) if preconditioner else r
-        before, rz = rz, _inner(r, z)
+        before, rz = rz, inner_products(r, z)
         residual = sample_norms(r) if preconditioner else rz.sqrt()
         finished = live & (residual <= target)
         if asked:
-            history.append((alpha * before, torch.where(live, _inner(p, p) / curvature, 0)))
+            history.append((alpha * before, torch.where(live, inner_products(p, p) / curvature, 0)))
             error = torch.where(live, _past_error(history), error).masked_fill(residual == 0, 0.0)
             finished = finished & _accurate(error, error_tolerance, x)
         iterations += live
@@ -120,7 +120,7 @@ def _accurate(error: Tensor, error_tolerance: float | Tensor, x: Tensor) -> Tens
     )
 
 
-def _inner(a: Tensor, b: Tensor) -> Tensor:
+def inner_products(a: Tensor, b: Tensor) -> Tensor:
     """Real part of `<a, b>` per sample, `(B,)`."""
     product = (a.conj() * b).real if a.is_complex() else a * b
     return product.flatten(1).sum(1)

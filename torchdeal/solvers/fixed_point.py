@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import LinearMap, conjugate_gradient, sample_norms
+from torchdeal.solvers.cg import LinearMap, conjugate_gradient, inner_products, sample_norms
 from torchdeal.solvers.result import Solution, Status
 
 LOOSE = 0.4  # reduction of the residual by a loose solve
@@ -116,7 +116,7 @@ def momentum(age: Tensor, correction: Tensor, movement: Tensor) -> tuple[Tensor,
     Returns:
         the age, 0 where the step has turned against the movement, and the factor.
     """
-    turned = (correction * movement).flatten(1).sum(1) < 0
+    turned = inner_products(correction, movement) < 0
     age = torch.where(turned, 0, age)
     return age, (age / (age + 3)).clamp_max(MOMENTUM)
 

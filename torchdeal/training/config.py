@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -62,7 +63,8 @@ class TaskConfig:
     def check(self) -> None:
         _require(self.operator in OPERATORS, "task.operator", f"one of {', '.join(OPERATORS)}", self.operator)
         low, high = self.sigma
-        _require(0 <= low <= high, "task.sigma", "two numbers, the lower first, at least 0", list(self.sigma))
+        _require(0 <= low <= high < math.inf, "task.sigma", "two numbers, the lower first, at least 0", self.sigma)
+        _require(0 <= self.blur_sigma < math.inf, "task.blur_sigma", "at least 0", self.blur_sigma)
         if self.operator == "blur":
             given = bool(self.kernel) != (self.blur_sigma > 0)
             _require(given, "task.kernel", "rows of numbers (or task.blur_sigma above 0, not both)", self.kernel)
@@ -118,7 +120,7 @@ class OptimiserConfig:
 
     def check(self) -> None:
         _require(self.steps >= 1, "optimiser.steps", "at least 1", self.steps)
-        _require(self.lr > 0, "optimiser.lr", "above 0", self.lr)
+        _require(0 < self.lr < math.inf, "optimiser.lr", "above 0", self.lr)
         _require(0 <= self.final_lr <= self.lr, "optimiser.final_lr", "from 0 to optimiser.lr", self.final_lr)
         _require(self.warmup >= 0, "optimiser.warmup", "at least 0", self.warmup)
         _require(self.schedule in SCHEDULES, "optimiser.schedule", " or ".join(SCHEDULES), self.schedule)
@@ -136,7 +138,7 @@ class LossConfig:
     consistency_every: int = 4  # the second term in one of so many steps, and as many times as large
 
     def check(self) -> None:
-        _require(self.gamma >= 0, "loss.gamma", "at least 0", self.gamma)
+        _require(0 <= self.gamma < math.inf, "loss.gamma", "at least 0", self.gamma)
         _require(self.consistency_every >= 1, "loss.consistency_every", "at least 1", self.consistency_every)
 
 
@@ -227,11 +229,13 @@ def _parse_tuple(kind: Any, value: Any, name: str) -> tuple:
     return tuple(_parse(part, entry, name) for part, entry in zip(parts, value, strict=True))
 
 
-def _words(kind: Any) -> str:
+def _words(kind: Any, several: bool = False) -> str:
     if isinstance(kind, types.GenericAlias):
         parts = typing.get_args(kind)
-        return f"a list of {_words(parts[0])}s" if parts[-1] is Ellipsis else f"a list of {len(parts)} values"
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(kind, "a list")
+        content = _words(parts[0], several=True) if parts[-1] is Ellipsis else f"{len(parts)} values"
+        return f"{'lists' if several else 'a list'} of {content}"
+    name = {int: "whole number", float: "number", str: "text"}.get(kind, kind.__name__)
+    return f"{name}s" if several else f"a {name}"
 
 
 def _require(holds: bool, name: str, expected: str, got: Any) -> None:

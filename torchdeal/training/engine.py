@@ -52,7 +52,10 @@ class Engine(Protocol):
         ...
 
     def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout."""
+        """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout.
+
+        The solves may use the weights that were prepared: they must have the same values as those that were loaded.
+        """
         ...
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:

@@ -1,0 +1,490 @@
+"""A run: it learns, it can be stopped anywhere and goes on as if it had not been, and what goes wrong is said."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+import torchdeal as td
+from torchdeal.training import CheckpointError, ConfigError, DivergedError, Listener, Options, train
+from torchdeal.training.__main__ import main
+from torchdeal.training.config import OptimiserConfig
+from torchdeal.training.state import load_checkpoint, save_checkpoint
+from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG, learning_rate
+
+TOML = """
+[model]
+features = 4
+[data]
+train = ["train"]
+validation = ["validation"]
+patch = 16
+batch = 2
+[iterations]
+outer = [[0.0, 1, 2]]
+again = [1, 1]
+visits = 2
+pool = 3
+[optimiser]
+steps = {steps}
+lr = 5e-3
+warmup = 2
+ema = 0.8
+[run]
+report_every = 2
+validate_every = {steps}
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(TOML.format(steps=20))
+    return path
+
+
+def checkpoint(trainer):
+    return trainer.folder / CHECKPOINT
+
+
+def assert_same_tensors(one, other):
+    assert one.keys() == other.keys()
+    assert len(one) > 0
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    assert different == []
+
+
+def assert_same_state(one, other):
+    """Weights, averages, optimiser and pool, to the last bit; as saved, and as they are in memory."""
+    assert one.progress.step == other.progress.step
+    assert_same_tensors(load_checkpoint(checkpoint(one))[0], load_checkpoint(checkpoint(other))[0])
+    assert_same_tensors(one.model.state_dict(), other.model.state_dict())
+    assert_same_tensors(one.average.state_dict(), other.average.state_dict())
+    assert_same_tensors(*({str(k): v for k, v in trainer.pool.items()} for trainer in (one, other)))
+    states = [trainer.optimiser.state_dict()["state"] for trainer in (one, other)]
+    for index, state in states[0].items():
+        assert_same_tensors(state, states[1][index])
+
+
+# Learning
+
+
+def test_training_improves_the_validation_psnr(make_trainer):
+    trainer = make_trainer(validated=True, engine="packed", data={"batch": 4}, optimiser={"steps": 40})
+    before = trainer.validation.scores(trainer.average)[0].psnr
+    trainer.run()
+    after = trainer.validation.scores(trainer.average)[0].psnr
+    assert after > before + 3  # 19.6 and 25.0 dB when this was written
+    assert trainer.progress.best_psnr == after
+
+
+TASKS = {
+    "blur": {"operator": "blur", "blur_sigma": 1.0},
+    "inpainting": {"operator": "inpainting", "known": 0.5},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_fine_tuning_on_a_task_improves_its_psnr(make_trainer, task):
+    levels = {"sigma": [2, 10], "validation_sigma": [5]}
+    trainer = make_trainer(validated=True, engine="packed", task=TASKS[task] | levels, optimiser={"steps": 24})
+    before = trainer.validation.scores(trainer.average)[0].psnr
+    trainer.run()
+    assert trainer.validation.scores(trainer.average)[0].psnr > before + 1
+
+
+def test_a_model_that_is_given_is_where_the_run_starts(make_trainer):
+    model = td.DEAL(features=4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = make_trainer(model=model, started_from="elsewhere")
+    assert_same_tensors(trainer.model.state_dict(), before)
+    trainer.run(until=1)
+    assert not torch.equal(trainer.model.kappa, before["kappa"])
+    assert load_checkpoint(checkpoint(trainer))[1].started_from == "elsewhere"
+
+
+# Stopping and going on
+
+
+@pytest.mark.parametrize("engine", ["direct", "packed"])
+def test_a_resumed_run_is_the_run_that_was_not_stopped(make_trainer, engine):
+    whole = make_trainer("whole", engine=engine)
+    whole.run(until=14)
+    stopped = make_trainer("stopped", engine=engine)
+    stopped.run(until=7)  # 3 slots: in the middle of a round
+    resumed = make_trainer("stopped", engine=engine)
+    resumed.resume(checkpoint(stopped))
+    assert resumed.progress.step == 7
+    assert resumed.progress.seconds == stopped.progress.seconds
+    resumed.run(until=14)
+    assert_same_state(whole, resumed)
+    assert not torch.equal(stopped.model.kappa, resumed.model.kappa)
+
+
+def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(make_trainer):
+    whole = make_trainer("whole", engine="packed")
+    whole.run(until=10)
+    killed = make_trainer("killed", engine="packed", run={"save_every": 5, "report_every": 4})
+    killed.run(until=5)
+    killed.save = lambda: None  # what follows is lost
+    killed.run(until=8)
+    resumed = make_trainer("killed", engine="packed", run={"save_every": 5, "report_every": 4})
+    resumed.resume(checkpoint(killed))
+    assert resumed.progress.step == 5
+    resumed.run(until=10)
+    assert_same_state(whole, resumed)
+
+
+def test_a_run_can_be_called_again(make_trainer):
+    whole, parts = make_trainer("whole", engine="packed"), make_trainer("parts", engine="packed")
+    whole.run(until=4)
+    parts.run(until=0)
+    assert parts.progress.step == 0
+    parts.run(seconds=0)
+    assert parts.stop_reason == "0 seconds are over"
+    assert parts.progress.step == 0
+    for step in (1, 4):
+        parts.run(until=step)
+        assert parts.stop_reason is None
+    assert_same_state(whole, parts)
+
+
+def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(make_trainer):
+    before = signal.getsignal(signal.SIGINT)
+    trainer = make_trainer(
+        engine="packed", listener=Listener(report=lambda report: os.kill(os.getpid(), signal.SIGINT))
+    )
+    trainer.run()
+    assert trainer.progress.step == 4
+    assert trainer.stop_reason == "SIGINT"
+    assert signal.getsignal(signal.SIGINT) is before
+    assert load_checkpoint(checkpoint(trainer))[1].step == 4
+
+
+def arguments(config, output, pictures, *others):
+    return [str(config), "--output", str(output), "--data", str(pictures), "--device", "cpu", *others]
+
+
+def exit_code(*given):
+    with pytest.raises(SystemExit) as stop:
+        main(*given)
+    return stop.value.code
+
+
+def test_sigterm_saves_and_resume_goes_on_to_the_same_weights(config_file, pictures, tmp_path, capsys):
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    command = [sys.executable, "-m", "torchdeal.training", *arguments(config_file, stopped, pictures)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as run:
+        lines = []
+        with contextlib.suppress(StopIteration):
+            while not lines or not lines[-1].startswith("step "):
+                lines.append(next(run.stdout))
+        run.send_signal(signal.SIGTERM)
+        rest, _ = run.communicate(timeout=60)
+    assert run.returncode == 143, "".join(lines) + rest
+    assert "(SIGTERM): go on with --resume" in rest
+    step = load_checkpoint(stopped / CHECKPOINT)[1].step
+    assert 2 <= step < 20
+
+    assert exit_code(arguments(config_file, stopped, pictures)) != 0  # it would lose what is there
+    assert exit_code(arguments(config_file, stopped, pictures, "--resume")) == 0
+    assert f"going on from step {step}" in capsys.readouterr().out
+    assert exit_code(arguments(config_file, whole, pictures)) == 0
+    for name in (LAST, BEST):
+        assert_same_tensors(load_file(stopped / name), load_file(whole / name))
+
+
+# Checkpoints
+
+
+def fail_at(monkeypatch, call, error):
+    """From that call on, a file gets half its bytes and the error."""
+    calls = []
+
+    def save(tensors, path, metadata=None):
+        calls.append(path)
+        save_file(tensors, path, metadata)
+        if len(calls) >= call:
+            os.truncate(path, os.path.getsize(path) // 2)
+            raise error
+
+    monkeypatch.setattr(safetensors.torch, "save_file", save)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left")])
+@pytest.mark.parametrize(("call", "name"), [(1, CHECKPOINT), (2, LAST)])
+def test_a_full_disk_leaves_the_files_before(make_trainer, monkeypatch, error, call, name):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    before = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
+    fail_at(monkeypatch, call, error)
+    with pytest.raises(CheckpointError, match=rf"{name}: could not be written \(.*No space left.* is untouched"):
+        trainer.run(until=2)
+    after = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
+    assert after.keys() == before.keys()
+    assert after[name] == before[name]
+    assert load_checkpoint(checkpoint(trainer))[1].step == call  # the first file is the checkpoint
+
+
+def test_a_damaged_checkpoint_is_refused(make_trainer):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    whole = checkpoint(trainer).read_bytes()
+    for damage in (whole[: len(whole) // 2], whole[:5], b"", b"\xff" * 1000):
+        checkpoint(trainer).write_bytes(damage)
+        with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors: the checkpoint is damaged"):
+            make_trainer().resume(checkpoint(trainer))
+
+
+def test_what_is_not_a_checkpoint_is_refused(make_trainer, tmp_path):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    with pytest.raises(CheckpointError, match="weights go to --from"):
+        make_trainer().resume(trainer.folder / LAST)
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        make_trainer().resume(tmp_path / "nowhere")
+
+
+def rewrite(trainer, *, drop=None, progress=None, config=None):
+    """Another checkpoint in the place of the one that is there."""
+    tensors, was, settings = load_checkpoint(checkpoint(trainer))
+    tensors = {name: value for name, value in tensors.items() if name != drop}
+    save_checkpoint(checkpoint(trainer), tensors, replace(was, **(progress or {})), settings | (config or {}))
+
+
+def test_a_checkpoint_of_another_run_is_refused(make_trainer):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    with pytest.raises(CheckpointError, match=r"other settings \(optimiser.lr was 0.005, is 0.25\)"):
+        make_trainer(optimiser={"lr": 0.25}).resume(checkpoint(trainer))
+    rewrite(trainer, progress={"processes": 2})
+    with pytest.raises(CheckpointError, match="made by 2 processes, this run has 1"):
+        make_trainer().resume(checkpoint(trainer))
+    rewrite(trainer, progress={"processes": 1}, drop="model.kappa")
+    with pytest.raises(CheckpointError, match=r"does not fit the model [^$]*kappa"):
+        make_trainer().resume(checkpoint(trainer))
+    rewrite(trainer, config={"future": {}})
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors: .* no setting future"):
+        make_trainer().resume(checkpoint(trainer))
+
+
+# What goes wrong
+
+
+def poison(trainer, steps):
+    """The loss is not finite in these steps."""
+    forward = trainer.loss.forward
+
+    def poisoned(*arguments):
+        outcome = forward(*arguments)
+        if trainer.progress.step not in steps:
+            return outcome
+        return replace(outcome, loss=outcome.loss * math.nan, x=outcome.x * math.nan)
+
+    trainer.loss.forward = poisoned
+
+
+def test_a_rate_that_is_too_high_ends_the_run(make_trainer):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    before = checkpoint(trainer).read_bytes()
+    trainer.config = replace(trainer.config, optimiser=replace(trainer.config.optimiser, lr=1e6, warmup=0))
+    with pytest.raises(DivergedError, match=r"diverged at about step 4.*Lower optimiser.lr"):
+        trainer.run()
+    assert checkpoint(trainer).read_bytes() == before
+    assert all(bool(value.isfinite().all()) for value in load_checkpoint(checkpoint(trainer))[0].values())
+
+
+def test_weights_that_are_not_finite_are_not_saved(make_trainer):
+    trainer = make_trainer(engine="packed", run={"report_every": 100})
+    trainer.run(until=1)
+    before = checkpoint(trainer).read_bytes()
+    with torch.no_grad():
+        trainer.model.phi2[3] = math.nan
+    with pytest.raises(DivergedError, match=r"no longer finite at step 2. Lower optimiser.lr"):
+        trainer.run(until=2)
+    assert checkpoint(trainer).read_bytes() == before
+
+
+def test_one_gradient_that_is_not_finite_is_passed_over(make_trainer):
+    reports = []
+    options = {"engine": "packed", "run": {"report_every": 12}, "listener": Listener(report=reports.append)}
+    healthy, trainer = make_trainer("healthy", **options), make_trainer("poisoned", **options)
+    poison(trainer, [2])
+    for run in (healthy, trainer):
+        run.run(until=2)
+    assert_same_tensors(trainer.model.state_dict(), healthy.model.state_dict())
+    trainer.run(until=12)  # beyond the next visits of the same slot
+    assert len(reports) == 1
+    assert math.isfinite(reports[0].loss)
+    tensors = load_checkpoint(checkpoint(trainer))[0]
+    assert [name for name, value in tensors.items() if not bool(value.isfinite().all())] == []
+
+
+def test_many_gradients_that_are_not_finite_end_the_run(make_trainer):
+    trainer = make_trainer(engine="packed", run={"report_every": 4})
+    poison(trainer, [1, 2, 3])
+    with pytest.raises(DivergedError, match=r"75 % of the last gradients"):
+        trainer.run()
+
+
+def test_the_gradient_is_clipped(make_trainer):
+    trainer = make_trainer(engine="packed", optimiser={"clip": 0.5})
+    for norm, expected in ((3.0, 0.5), (0.1, 0.1), (math.inf, 0.0), (math.nan, 0.0)):
+        for parameter in trainer.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        trainer.model.kappa.grad[7] = norm
+        found = float(trainer._clip())
+        assert found == pytest.approx(norm, nan_ok=True)
+        total = math.sqrt(sum(float(p.grad.square().sum()) for p in trainer.model.parameters()))
+        assert total == pytest.approx(expected, abs=1e-5)
+
+
+# Rates
+
+
+def test_the_cosine_schedule():
+    config = OptimiserConfig(steps=100, lr=1.0, final_lr=0.2, warmup=0)
+    assert learning_rate(0, config) == 1.0
+    assert learning_rate(50, config) == pytest.approx(0.6)
+    assert learning_rate(100, config) == pytest.approx(0.2)
+    rates = [learning_rate(step, config) for step in range(101)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_the_start_is_linear():
+    config = OptimiserConfig(steps=10**9, lr=1.0, warmup=9)
+    assert [learning_rate(step, config) for step in range(12)] == pytest.approx([*[k / 10 for k in range(1, 11)], 1, 1])
+
+
+def test_restarts_come_after_cycles_that_double():
+    config = OptimiserConfig(steps=1000, lr=1.0, final_lr=0.0, warmup=0, schedule="restarts", cycle=10)
+    rates = [learning_rate(step, config) for step in range(150)]
+    assert [step for step, rate in enumerate(rates) if rate == 1.0] == [0, 10, 30, 70]
+    assert rates[5] == pytest.approx(0.5)
+    assert rates[20] == pytest.approx(0.5)
+    assert rates[50] == pytest.approx(0.5)
+    assert rates[30:70] == sorted(rates[30:70], reverse=True)
+
+
+def test_the_average_is_that_of_the_weights(make_trainer):
+    trainer = make_trainer(engine="packed", optimiser={"ema": 0.3})
+    average = trainer.model.kappa.detach().clone()
+    for step in range(6):
+        trainer.run(until=step + 1)
+        decay = min(0.3, (1 + step) / (10 + step))
+        average = decay * average + (1 - decay) * trainer.model.kappa.detach()
+    torch.testing.assert_close(trainer.average.kappa, average, rtol=1e-5, atol=1e-6)
+
+
+# What a run leaves behind
+
+
+def test_the_log_and_the_best_weights(make_trainer):
+    trainer = make_trainer(validated=True, engine="packed", run={"validate_every": 4})
+    trainer.run(until=8)
+    entries = [json.loads(line) for line in (trainer.folder / LOG).read_text().splitlines()]
+    assert [(kind, entry["step"]) for line in entries for kind, entry in line.items()] == [
+        ("report", 4), ("validation", 4), ("report", 8), ("validation", 8)
+    ]  # fmt: skip
+    assert entries[0]["report"]["lr"] == learning_rate(3, trainer.config.optimiser)
+    assert entries[0]["report"]["steps"] == 16
+    psnrs = {line["validation"]["step"]: line["validation"]["scores"][0]["psnr"] for line in entries[1::2]}
+    best = max(psnrs, key=psnrs.get)
+    assert (trainer.progress.best_step, trainer.progress.best_psnr) == (best, psnrs[best])
+
+    weights = td.load(trainer.folder / BEST)
+    assert (weights.channels, weights.features) == (1, 4)
+    assert trainer.validation.scores(weights)[0].psnr == psnrs[best]
+    with safe_open(trainer.folder / BEST, framework="pt") as file:
+        card = json.loads(file.metadata()["training"])
+    assert (card["steps"], card["best_step"], card["best_psnr"]) == (best, best, psnrs[best])
+    assert card["config"] == json.loads(json.dumps(dataclasses.asdict(trainer.config)))
+
+
+def test_without_validation_images_the_last_weights_are_the_best(make_trainer):
+    trainer = make_trainer(engine="packed", optimiser={"steps": 2})
+    trainer.run()
+    assert_same_tensors(load_file(trainer.folder / BEST), load_file(trainer.folder / LAST))
+    assert_same_tensors(load_file(trainer.folder / LAST), trainer.average.state_dict())
+
+
+def test_worse_weights_do_not_replace_the_best(make_trainer):
+    trainer = make_trainer(validated=True, engine="packed", run={"validate_every": 1})
+    trainer.run(until=1)
+    before = (trainer.folder / BEST).read_bytes()
+    trainer.progress = replace(trainer.progress, best_psnr=99.0)
+    trainer.run(until=2)
+    assert (trainer.folder / BEST).read_bytes() == before
+    assert trainer.progress.best_step == 1
+
+
+def test_the_report_is_the_mean_of_its_steps(make_trainer):
+    reports, outcomes = [], []
+    trainer = make_trainer(engine="packed", listener=Listener(report=reports.append))
+    forward = trainer.loss.forward
+    trainer.loss.forward = lambda *arguments: outcomes.append(forward(*arguments)) or outcomes[-1]
+    trainer.run(until=8)
+    assert len(reports) == 2
+    for report, seen in zip(reports, (outcomes[:4], outcomes[4:]), strict=True):
+        assert report.loss == pytest.approx(sum(float(o.loss.detach()) for o in seen) / 4, rel=1e-5)
+        error = sum(float(o.error) for o in seen) / 4 / 16**2
+        assert report.psnr == pytest.approx(-10 * math.log10(error), rel=1e-5)
+
+
+# The command
+
+
+def options(config_file, pictures, tmp_path, **others):
+    return Options(config_file, tmp_path / "run", data=pictures, **others)
+
+
+def test_a_run_from_other_weights(config_file, pictures, tmp_path):
+    model = td.DEAL(features=4)
+    td.save(model, tmp_path / "start.safetensors")
+    start = str(tmp_path / "start.safetensors")
+    messages = []
+    # No step is made, so that the weights are still those
+    train(options(config_file, pictures, tmp_path, start=start, seconds=0), Listener(message=messages.append))
+    assert_same_tensors(load_file(tmp_path / "run" / LAST), model.state_dict())
+    assert any("6 images" in message for message in messages)
+
+
+def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):
+    td.save(td.DEAL(3, features=4), tmp_path / "colour.safetensors")
+    with pytest.raises(ConfigError, match=r"\(3, 'reflect', 4\), the config \(1, 'reflect', 4\): change \[model\]"):
+        train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), Listener())
+
+
+def test_a_checkpoint_that_exists_is_not_lost(config_file, pictures, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / CHECKPOINT).write_bytes(b"precious")
+    with pytest.raises(CheckpointError, match="exists: go on with --resume"):
+        train(options(config_file, pictures, tmp_path), Listener())
+    assert (tmp_path / "run" / CHECKPOINT).read_bytes() == b"precious"
+    with pytest.raises(ConfigError, match="leave out --from"):
+        train(options(config_file, pictures, tmp_path, resume=True, start="gray"), Listener())
+
+
+def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
+    code = exit_code(arguments(tmp_path / "missing.toml", tmp_path / "run", pictures))
+    assert code.startswith("Error: ")
+    assert "missing.toml" in code
+    code = exit_code(arguments(config_file, tmp_path / "run", tmp_path / "nowhere"))
+    assert code.startswith("Error: ")
+    assert "there is no such folder" in code
+    code = exit_code(arguments(config_file, tmp_path / "run", pictures, "--resume"))
+    assert "there is no checkpoint to go on from" in code
