@@ -49,6 +49,14 @@ messages = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False)
 
 
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
+]
+FromFile = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Show the results in a --json file; measure nothing.")
+]
+
+
 class Device(str, Enum):
     """Where to compute."""
 
@@ -282,27 +290,16 @@ def benchmark_speed(
         float,
         typer.Option(help="Tolerance of the fixed point that distances refer to. 1e-3 is enough for times and memory."),
     ] = speed.TRUTH_TOLERANCE,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
-    ] = None,
+    json_file: JsonFile = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw distance against time (.png, .pdf, .svg).")
     ] = None,
-    from_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show the results in a --json file; measure nothing.")
-    ] = None,
+    from_file: FromFile = None,
 ) -> None:
     """Time to a given distance from the fixed point, ours beside the method as the paper writes it."""
-    keep = Path(json_file) if json_file not in (None, "-") else None
-    if keep:
-        speed.check_output(keep)
+    save = _saver(json_file, results.to_json)
     if plot_file:
         report.check_plot(plot_file)
-
-    def save(measured: list[results.Result], settings: dict[str, Any]) -> None:
-        if keep:
-            speed.write_text(keep, results.to_json(measured, settings))
-
     if from_file:
         measured, settings = results.from_json(from_file)
         save(measured, settings)
@@ -322,13 +319,12 @@ def benchmark_speed(
             memory=not no_memory,
             truth_tolerance=truth_tolerance,
         )
-        with _interruptible("what was measured before is in the --json file" if keep else "nothing was kept"):
+        with _interruptible(_kept(json_file)):
             measured, settings = speed.measure(plan, lambda line: messages.print(line, markup=False), save)
     if json_file == "-":
         print(results.to_json(measured, settings))
     else:
-        # A pipe or a file has no width of its own: do not cut the table there.
-        report.show(measured, settings, output if output.is_terminal else Console(highlight=False, width=120))
+        report.show(measured, settings, _table_console())
     if plot_file:
         report.plot(measured, settings, plot_file)
 
@@ -362,22 +358,11 @@ def benchmark_denoising(
         int, typer.Option(help="Reconstruct the first so many images also from the noisy image, and compare.")
     ] = 0,
     threads: Annotated[int | None, typer.Option(help="CPU threads. Default: those of torch.")] = None,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - prints them instead.")
-    ] = None,
-    from_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show the results in a --json file; measure nothing.")
-    ] = None,
+    json_file: JsonFile = None,
+    from_file: FromFile = None,
 ) -> None:
     """Mean PSNR over a folder of images with noise added, by the protocol of the paper, and how the runs went."""
-    keep = Path(json_file) if json_file not in (None, "-") else None
-    if keep:
-        common.check_output(keep)
-
-    def save(levels: list[denoising.Level], settings: dict[str, Any]) -> None:
-        if keep:
-            common.write_text(keep, denoising.to_json(levels, settings))
-
+    save = _saver(json_file, denoising.to_json)
     if from_file:
         levels, settings = denoising.from_json(from_file)
         save(levels, settings)
@@ -394,17 +379,14 @@ def benchmark_denoising(
             starts=starts,
             threads=threads,
         )
-        with _interruptible(
-            "the noise levels that were finished are in the --json file" if keep else "nothing was kept"
-        ):
+        with _interruptible(_kept(json_file)):
             levels, settings = denoising.measure(plan, lambda line: messages.print(line, markup=False), save)
     else:
         raise ValueError("give a folder of clean images: deal benchmark denoising FOLDER")
     if json_file == "-":
         print(denoising.to_json(levels, settings))
     else:
-        # A pipe or a file has no width of its own: do not cut the table there.
-        report.show_denoising(levels, settings, output if output.is_terminal else Console(highlight=False, width=120))
+        report.show_denoising(levels, settings, _table_console())
 
 
 def main() -> None:
@@ -417,6 +399,25 @@ def main() -> None:
             raise
         _complain("Error", str(error))
         sys.exit(1)
+
+
+def _saver(json_file: str | None, to_json: Callable[[Any, dict[str, Any]], str]) -> Callable[[Any, dict], None]:
+    """Writes results to the file of --json, if there is one; raises now if it could not."""
+    if json_file in (None, "-"):
+        return lambda results, settings: None
+    path = Path(json_file)
+    common.check_output(path)
+    return lambda results, settings: common.write_text(path, to_json(results, settings))
+
+
+def _kept(json_file: str | None) -> str:
+    """What an interrupted benchmark leaves."""
+    return "nothing was kept" if json_file in (None, "-") else "what was finished before is in the --json file"
+
+
+def _table_console() -> Console:
+    """A pipe or a file has no width of its own: do not cut tables there."""
+    return output if output.is_terminal else Console(highlight=False, width=120)
 
 
 @contextmanager
