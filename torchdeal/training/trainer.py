@@ -287,7 +287,8 @@ class Trainer:
         step = self.progress.step
         scores = self.validation.scores(self.average) if self.validation else []
         mean = float(np.mean([score.psnr for score in scores])) if scores else None
-        best = mean is None or self.progress.best_psnr is None or mean > self.progress.best_psnr
+        before = self.progress.best_psnr
+        best = mean is None or before is None or math.isnan(before) or mean > before
         if best:
             self.progress = replace(self.progress, best_psnr=mean, best_step=step)
             self.folder.mkdir(parents=True, exist_ok=True)
