@@ -46,6 +46,8 @@ def train(options: Options, listener: Listener) -> tuple[Progress, str | None]:
         raise CheckpointError(
             f"{checkpoint} exists: go on with --resume, or choose another folder with --output, so that nothing is lost"
         )
+    if options.resume and not checkpoint.exists():  # before the images are read
+        raise CheckpointError(f"{checkpoint}: there is no checkpoint to go on from; leave out --resume")
     if options.resume and options.start:
         raise ConfigError("--resume goes on with the weights of the checkpoint: leave out --from")
     with _processes(options.device) as device:
