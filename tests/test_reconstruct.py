@@ -277,7 +277,7 @@ GOOD = np.full((20, 20), 0.5)
         ({"lam": 0.0}, "lam must be finite and above 0"),
         ({"lam": -2.0}, "lam must be finite and above 0"),
         ({"lam": float("inf")}, "lam must be finite"),
-        ({"H": Blur(np.ones((3, 3)) / 9), "lam": None}, "lam is needed"),
+        ({"H": Blur(np.ones((3, 3)) / 9), "lam": None}, "lam missing: give noise"),
         ({"tolerance": 0.0}, "tolerance must be a positive number"),
         ({"max_iterations": 0}, "max_iterations must be a positive integer"),
         ({"max_iterations": 2.5}, "max_iterations must be a positive integer"),

@@ -27,9 +27,12 @@ from torchdeal.model import DEAL, SIGMA_MAX, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
 from torchdeal.solvers import Progress, Solution, System, implicit_solve, solve_fixed_point
+from torchdeal.tuning import default_parameters, estimate_range
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
 
+AUTO = "auto"
+PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
 DEFAULT_TOLERANCE = 1e-3
 DEFAULT_MAX_ITERATIONS = 500
 WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
@@ -44,15 +47,16 @@ def reconstruct(
     H: Any = None,
     *,
     model: DEAL | str | os.PathLike[str] | None = None,
-    sigma: PerSample,
+    sigma: PerSample | None = None,
     lam: PerSample | None = None,
+    noise: PerSample | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = DEFAULT_MAX_ITERATIONS,
     start: Any = None,
     keep_path: bool = False,
     callback: Callable[[Progress], None] | None = None,
     device: torch.device | str | None = None,
-    data_range: float | None = None,
+    data_range: float | str | None = None,
     channelwise: bool = False,
     backend: str | None = None,
 ) -> Solution:
@@ -66,7 +70,10 @@ def reconstruct(
         sigma: the noise level that the model assumes, in the units of the data: 25 for uint8 data or `25/255` for
             data in 0..1. A number, or one per sample.
         lam: strength of the regularisation, as in the equation above. A number, or one per sample. None, for
-            denoising only, is the value learned for sigma.
+            denoising, is the value learned for sigma.
+        noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
+            part where they are complex). A number, or one per sample. It gives sigma and lam, where they are None, by
+            the rule of `tuning.default_parameters`.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most.
         start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed
@@ -74,7 +81,9 @@ def reconstruct(
         keep_path: keep all iterates in `Solution.path`.
         callback: called with a `Progress` after each outer iteration.
         device: where to compute; by default where the model is.
-        data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype.
+        data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype. With `"auto"` it is
+            the range of a rough reconstruction, for each image. So it is by default where measurements are not images
+            and that range is far from 1.
         channelwise: apply a gray model to each channel of the image on its own.
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
@@ -82,7 +91,11 @@ def reconstruct(
         a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
     """
     operator = Identity() if H is None else as_operator(H)
-    measurements, image_format = _measurements(y, operator, data_range)
+    if isinstance(data_range, str) and data_range != AUTO:
+        raise ValueError(f"data_range must be a positive number or {AUTO!r}, not {data_range!r}")
+    automatic = data_range == AUTO or (data_range is None and not operator.measures_images)
+    white = 1.0 if automatic or isinstance(data_range, str) else data_range  # of what is not scaled below
+    measurements, image_format = _measurements(y, operator, white)
     if not isinstance(model, DEAL):
         place = device if device is not None else measurements.device
         model = _default_model(model, measurements, operator, channelwise, place)
@@ -95,33 +108,27 @@ def reconstruct(
         _check_image(b, model, channelwise)
         if not is_trusted(operator):
             check_adjoint(operator, b)
-        noise = _per_sample("sigma", sigma, b, minimum=0.0) * (255 / image_format.data_range)
-        _warn_untrained(noise, image_format.data_range)
         weights = model.weights()
-        if lam is None:
-            if not isinstance(operator, Identity):
-                raise ValueError("lam is needed: the learned value is for denoising only; try values from 0.1 to 10")
-            strength = weights.lam(noise)
-        else:
-            strength = _per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
+        scale = _scale(operator, b, keep_plausible=data_range is None) if automatic else b.real.new_ones(len(b))
+        b = b / _column(scale)
+        level, strength = _parameters(weights, operator, b, sigma, lam, noise, image_format.data_range * scale)
         chosen = choose_backend(weights, b, backend)
         precise, rough = (
-            _linearisation(chosen, operator, strength, weights.alpha(noise), model.channels, precise)
+            _linearisation(chosen, operator, strength, weights.alpha(level), model.channels, precise)
             for precise in (True, False)
         )
         solution = solve_fixed_point(
             precise,
             b,
-            _start(start, b, data_range),
+            _start(start, b, white, scale),
             rough=rough,
             tolerance=_positive("tolerance", tolerance),
             max_iterations=_positive_integer("max_iterations", max_iterations),
             keep_path=keep_path,
             callback=callback,
         )
-    return replace(
-        solution, x=image_format.restore(solution.x), path=tuple(image_format.restore(x) for x in solution.path)
-    )
+        x, *path = (image_format.restore(x * _column(scale)) for x in (solution.x, *solution.path))
+    return replace(solution, x=x, path=tuple(path))
 
 
 def denoise(
@@ -310,18 +317,60 @@ def _per_sample(
     return vector.expand(len(b))
 
 
-def _warn_untrained(noise: Tensor, data_range: float) -> None:
-    highest = float(noise.max())
-    if highest > SIGMA_MAX * (1 + 1e-6):
-        scale = data_range / 255
+def _parameters(
+    weights: Weights,
+    operator: Operator,
+    b: Tensor,
+    sigma: PerSample | None,
+    lam: PerSample | None,
+    noise: PerSample | None,
+    white: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`: as given, or by the rules."""
+    denoising = isinstance(operator, Identity)
+    if denoising and sigma is None:
+        sigma, noise = noise, None
+    if noise is None and (sigma is None or (lam is None and not denoising)):
+        missing = " and ".join(name for name, value in (("sigma", sigma), ("lam", lam)) if value is None)
+        raise ValueError(
+            "sigma, the noise level, is needed"
+            if denoising
+            else f"{missing} missing: give noise, the standard deviation of the noise in the measurements"
+        )
+    level = None if sigma is None else _per_sample("sigma", sigma, b, minimum=0.0) * (255 / white)
+    if level is not None:
+        _warn_untrained(level, white)
+    strength = None if lam is None else _column(_per_sample("lam", lam, b, above=0.0))
+    if denoising and level is not None and strength is None:
+        strength = weights.lam(level)
+    if level is None or strength is None:
+        assert noise is not None
+        measured = _per_sample("noise", noise, b, above=0.0) * (255 / white)
+        default_level, default_strength = default_parameters(weights, operator, b, measured, level)
+        level = default_level if level is None else level
+        strength = default_strength if strength is None else strength
+    return level, strength
+
+
+def _scale(operator: Operator, b: Tensor, keep_plausible: bool) -> Tensor:
+    """What to divide each image by, `(B,)`."""
+    scale = estimate_range(operator, b)
+    plausible = keep_plausible & (scale > PLAUSIBLE[0]) & (scale < PLAUSIBLE[1])
+    return torch.where(plausible, 1.0, scale)
+
+
+def _warn_untrained(level: Tensor, white: Tensor) -> None:
+    worst = int(level.argmax())
+    if float(level[worst]) > SIGMA_MAX * (1 + 1e-6):
+        scale = float(white[worst]) / 255
         warnings.warn(
-            f"sigma = {highest * scale:g} is beyond the noise levels of the training, 0 to {SIGMA_MAX * scale:g} "
-            "for data in this range: expect a poor result",
-            stacklevel=3,
+            f"sigma = {float(level[worst]) * scale:g} is beyond the noise levels of the training, "
+            f"0 to {SIGMA_MAX * scale:g} for data in this range: expect a poor result",
+            stacklevel=4,
         )
 
 
-def _start(start: Any, b: Tensor, data_range: float | None) -> Tensor | None:
+def _start(start: Any, b: Tensor, data_range: float | None, scale: Tensor) -> Tensor | None:
     if start is None:
         return None
     if isinstance(start, Tensor) and start.is_complex() and b.is_complex():
@@ -332,7 +381,11 @@ def _start(start: Any, b: Tensor, data_range: float | None) -> Tensor | None:
         tensor, _ = to_tensor(start, data_range=data_range, name="start")
     if tensor.shape != b.shape:
         raise ValueError(f"the start has shape {tuple(tensor.shape)} as (B, C, H, W), the image {tuple(b.shape)}")
-    return tensor.to(b)
+    return tensor.to(b) / _column(scale)
+
+
+def _column(per_sample: Tensor) -> Tensor:
+    return per_sample.view(-1, 1, 1, 1)
 
 
 def _positive(name: str, value: float) -> float:

@@ -1,4 +1,4 @@
-"""Choosing the noise level from the data."""
+"""Choosing the two knobs of the model, sigma and lam, from the data and the operator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from torchdeal.images import to_tensor
+from torchdeal.model import SIGMA_MAX, Weights
+from torchdeal.operators import Operator
+from torchdeal.solvers import conjugate_gradient, sample_norms
 
 PATCH = 7
+RANGE_ITERATIONS = 10
+SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 4.0, 0.5, 4.0  # of the rule for sigma, on the 0..255 scale
 
 
 def estimate_sigma(image: Any, *, data_range: float | None = None) -> list[float]:
@@ -37,3 +42,51 @@ def _noise_level(image: Tensor) -> float:
             count -= 1
         levels.append(float(variances[:count].mean().clamp_min(0).sqrt()))
     return sum(levels) / len(levels)
+
+
+def default_parameters(
+    weights: Weights, operator: Operator, like: Tensor, noise: Tensor, sigma: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sigma and lam for an inverse problem, from the noise in its measurements.
+
+    The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so
+    `lam = kappa(s) (noise / s)^2`, which for `H = I` and `s = noise` is the learned value. What is left is s, which
+    grows with the noise that a plain inversion would leave in a pixel, `noise / gain(H)`. Its factor and power were
+    fitted on tuning images.
+
+    Args:
+        weights: of the model.
+        operator: `H`.
+        like: an image of the right shape, `(B, C, H, W)`.
+        noise: standard deviation of the noise in the measurements, `(B,)`, with the image on the 0..255 scale.
+        sigma: where it is known already, `(B,)`.
+
+    Returns:
+        sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`.
+    """
+    if sigma is None:
+        spread = noise / gain(operator, like).clamp_min(torch.finfo(noise.dtype).tiny)
+        sigma = (SIGMA_FACTOR * spread**SIGMA_POWER).clamp(SIGMA_MIN, SIGMA_MAX)
+    return sigma, weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
+
+
+def gain(operator: Operator, like: Tensor) -> Tensor:
+    """The root of the mean of the diagonal of `H^T H`, per sample: about `||H z|| / ||z||` for random signs z."""
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, like.shape, generator=generator).to(like.device, like.dtype) * 2 - 1
+    return sample_norms(operator.forward(signs)) / sample_norms(signs)
+
+
+def estimate_range(operator: Operator, b: Tensor) -> Tensor:
+    """The range of values of each image, `(B,)`, from `b = H^T y`: that of a rough least-squares solution.
+
+    A thousandth of the pixels at either end does not count. Of a complex image it is the largest magnitude.
+    """
+    size = b.abs().amax((1, 2, 3), keepdim=True)
+    size = torch.where(size > 0, size, 1.0)  # squares of what is far from 1 could underflow
+    x = conjugate_gradient(operator.normal, b / size, tolerance=1e-2, max_iterations=RANGE_ITERATIONS).x * size
+    values = (x.abs() if x.is_complex() else x).flatten(1)
+    beyond = values.shape[1] // 1000
+    high = values.kthvalue(values.shape[1] - beyond, dim=1).values
+    low = torch.zeros_like(high) if x.is_complex() else values.kthvalue(1 + beyond, dim=1).values
+    return torch.where(high > low, high - low, 1.0)

@@ -1,6 +1,6 @@
 """Solvers: linear systems, the fixed point, and the gradient. They know nothing of models or operators."""
 
-from torchdeal.solvers.cg import LinearSolution, conjugate_gradient
+from torchdeal.solvers.cg import LinearSolution, conjugate_gradient, sample_norms
 from torchdeal.solvers.fixed_point import Progress, System, momentum, solve_fixed_point
 from torchdeal.solvers.gradient import differentiable_solve, implicit_solve
 from torchdeal.solvers.result import Solution, Status
@@ -15,5 +15,6 @@ __all__ = [
     "differentiable_solve",
     "implicit_solve",
     "momentum",
+    "sample_norms",
     "solve_fixed_point",
 ]
