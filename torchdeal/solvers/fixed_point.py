@@ -6,10 +6,12 @@ fixed-point equation itself, and solves `A(x) d = r` for the correction `d = T(x
 * Far from the fixed point the solve is loose: it more than halves the residual, since a better solution of a
   system that is about to change is wasted work.
 * The next iterate has momentum, as in Nesterov's method: `x + d` and a part of how it differs from the one before.
-  Where the step turns against the movement, the momentum starts anew.
+  Where the step turns against the movement, the momentum starts anew; where it opposes the step before, a part of
+  the movement is taken back; where it has led nowhere, it ends for good, and the plain iteration is left.
 * At the end the solve is accurate, and `d` is known to a fifth of its own size. With the contraction factor q of T,
-  measured between two such evaluations, `||x + d - x*|| <= q / (1 - q) ||d||`. Only this estimate ends a
-  run: a small residual does not (an ill-posed system hides large errors in small residuals), nor does a small
+  measured between such evaluations, `||x + d - x*|| <= q / (1 - q) ||d||`; a second estimate takes T to be affine
+  along the last steps, and is pessimistic about the part of `d` that they do not explain. Only the larger of the two
+  ends a run: a small residual does not (an ill-posed system hides large errors in small residuals), nor does a small
   loose step.
 """
 
@@ -31,6 +33,7 @@ ROUGH_UNTIL = 2e-3  # relative steps below this are not taken with rough systems
 SLOWEST = 0.97  # the contraction that is assumed where none was measured reliably
 MOMENTUM = 0.7  # at most; it grows as k / (k + 3) from each start
 ACCURATE_STEPS = 3  # accurate steps in a row before their ratios are trusted
+UNEXPLAINED = 20.0  # steps to the fixed point that are assumed for what earlier steps do not explain
 CG_LIMIT = 1000
 RATIO_GROWTH = 1.05  # how much the last ratio may exceed the one before: more, and slower modes are still emerging
 RATIO_DROP = 0.8  # and how much it may fall below: more, and a fast mode that dominated is dying out
@@ -78,9 +81,9 @@ def solve_fixed_point(
 ) -> Solution:
     """Find `x` with `A(x) x = b`, each sample of the batch on its own.
 
-    A sample has converged when `q / (1 - q) ||d|| + ||error of d|| <= tolerance * ||x||`, with `d` the last
-    accurate correction and q the largest contraction, to the power 2/3, that was measured since the accurate end
-    began, if the last two measurements agree. It is then frozen.
+    A sample has converged when `max(q / (1 - q) ||d||, secants) + ||error of d|| <= tolerance * ||x||`, with `d` the
+    last accurate correction and q the largest contraction, to the power 2/3, that was measured since the accurate end
+    began, or that the growing measurements lead to, if the last two agree. It is then frozen.
 
     Args:
         linearise: `x -> A(x)`.
@@ -105,20 +108,29 @@ def solve_fixed_point(
     return run.solution(tuple(path))
 
 
-def momentum(age: Tensor, correction: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
+def momentum(age: Tensor, correction: Tensor, before: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
     """How much of the last movement to add, per sample.
+
+    Where a correction opposes the one before, T overshoots: a part of the movement is taken back, the one after which
+    the correction would be smallest if T were affine (Aitken's rule). Without that, where T overshoots by as much as it
+    corrects, the iteration would go to and fro for ever.
 
     Args:
         age: steps since the momentum started, `(B,)`.
         correction: the last step, `T(x) - x`.
+        before: the one before.
         movement: from the `T(x)` before to the last one.
 
     Returns:
         the age, 0 where the step has turned against the movement, and the factor.
     """
     turned = inner_products(correction, movement) < 0
-    age = torch.where(turned, 0, age)
-    return age, (age / (age + 3)).clamp_max(MOMENTUM)
+    opposed = inner_products(correction, before) < 0
+    change = correction - before
+    taken_back = inner_products(correction, change) / inner_products(change, change)
+    age = torch.where(turned | opposed, 0, age)
+    forward = (age / (age + 3)).clamp_max(MOMENTUM)
+    return age, torch.where(opposed, -taken_back.clamp(0, MOMENTUM).to(forward.dtype), forward)
 
 
 class _Run:
@@ -136,11 +148,13 @@ class _Run:
         self.converged = ~self.active
         self.stalled, self.diverged = torch.zeros_like(self.active), torch.zeros_like(self.active)
         self.wants_accuracy, self.stuck = torch.zeros_like(self.active), torch.zeros_like(self.active)
+        self.plain = torch.zeros_like(self.active)  # no momentum any more
         self.close = torch.zeros_like(self.active)  # too close for rough systems
         self.was_small = torch.zeros_like(self.active)  # the last step was below the tolerance
         self.settled = torch.zeros_like(self.active)  # the ratios agree
         self.accurate_steps = torch.zeros(batch, dtype=torch.long, device=b.device)
         self.ratio = torch.full((batch,), torch.nan, **options)  # ||T(x) - T(x')|| / ||x - x'|| of the last two
+        self.ratio_before = torch.full((batch,), torch.nan, **options)
         self.highest = torch.full((batch,), torch.nan, **options)  # ratio since the accurate end began
         self.contraction = torch.full((batch,), torch.nan, **options)
         self.distance = torch.full((batch,), torch.inf, **options).masked_fill(self.converged, 0.0)
@@ -166,7 +180,9 @@ class _Run:
         self.cg_iterations += solve.iterations
         new = self.x + solve.x
         step, size = sample_norms(solve.x), sample_norms(new)
-        self._estimate_distance(accurate & solve.converged, self._measured_ratio(new), step, solve.error, size)
+        self._estimate_distance(
+            accurate & solve.converged, self._measured_ratio(new), self._by_secants(solve.x), step, solve.error, size
+        )
         self._decide(step, solve.error, size)
         self._move(new, solve.x, final=left == 0)
 
@@ -178,37 +194,61 @@ class _Run:
             ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
         return ratio
 
+    def _by_secants(self, correction: Tensor) -> Tensor:
+        """The distance to the fixed point if T were affine, as far as the last accurate iterates tell.
+
+        The combination of their differences that explains the most of the correction leads to the fixed point. For
+        what it leaves unexplained the contraction was not seen, and a slow one is assumed.
+        """
+        d = correction.flatten(1)
+        if not self.history:
+            return UNEXPLAINED * sample_norms(d)
+        pairs = [
+            (known * (self.x - x).flatten(1), known * (d - (image - x).flatten(1)))
+            for back, (x, image) in enumerate(reversed(self.history))
+            for known in [(self.accurate_steps > back)[:, None]]
+        ]
+        moves, changes = (torch.stack(column, 2) for column in zip(*pairs, strict=True))
+        share = _least_squares(changes, d)
+        left = d - _combined(changes, share)
+        return sample_norms(_combined(moves, share)) + UNEXPLAINED * sample_norms(left)
+
     def _move(self, new: Tensor, correction: Tensor, final: bool) -> None:
         """The next iterate: with momentum, except for samples that end here."""
         ahead = new
         if self.history:
-            movement = new - self.history[-1][1]
-            self.age, factor = momentum(self.age, correction, movement)
-            factor = factor * (self.active & (not final))
+            x_before, new_before = self.history[-1]
+            movement = new - new_before
+            self.age, factor = momentum(self.age, correction, new_before - x_before, movement)
+            factor = torch.where(self.plain, factor.clamp_max(0), factor) * (self.active & (not final))
             ahead = new + _column(factor.to(new.real.dtype), new) * movement
         self.age = self.age + 1
         self.history = [*self.history, (self.x, new)][-MEMORY:]
         self.x = ahead
 
-    def _estimate_distance(self, accurate: Tensor, ratio: Tensor, step: Tensor, error: Tensor, size: Tensor) -> None:
+    def _estimate_distance(
+        self, accurate: Tensor, ratio: Tensor, secants: Tensor, step: Tensor, error: Tensor, size: Tensor
+    ) -> None:
         """`q / (1 - q) ||d|| + ||error of d||`, relative, where the last two corrections were accurate."""
         update = accurate & self.active
         self.highest = torch.where(update, torch.fmax(ratio, self.highest), torch.nan)
         negligible = step <= self.rounding * size  # the ratio of rounding errors says nothing
-        now = torch.where(negligible, 0, torch.fmax(ratio, self.ratio))
+        now = torch.where(negligible, 0, torch.fmax(_limit(self.ratio_before, self.ratio, ratio), self.ratio))
         # The highest ratio counts, unless that was above SLOWEST and is over: a run may pass a place where T expands.
-        contraction = torch.where(now < 1, torch.minimum(self.highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
+        highest = torch.fmax(self.highest, now)
+        contraction = torch.where(now < 1, torch.minimum(highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
         agree = (ratio <= RATIO_GROWTH * self.ratio) & (ratio >= RATIO_DROP * self.ratio)
         self.settled = update & (agree | negligible | (self.residuals[-1] == 0))
         # Ratios of steps creep up to q from below, as the fast modes die out before the slow ones.
         slow = contraction ** (2 / 3)
-        left = slow / (1 - slow) * step + error
+        left = torch.maximum(slow / (1 - slow) * step, secants) + error
         distance = torch.where(contraction < 1, left / size, torch.inf)
         distance = distance.masked_fill(self.residuals[-1] == 0, 0.0)  # exactly: this is the fixed point
         self.contraction = torch.where(update, contraction, self.contraction)
         distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
         self.distance = torch.where(self.active, distance, self.distance)  # a loose step makes it unknown again
         self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~self.active)
+        self.ratio_before = torch.where(update, self.ratio, torch.nan)
         self.ratio = torch.where(update, ratio, torch.nan)
 
     def _decide(self, step: Tensor, error: Tensor, size: Tensor) -> None:
@@ -227,6 +267,7 @@ class _Run:
         # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
         # Loose steps that get nowhere call for it for good: in an ill-posed system they leave the slow modes alone.
         self.stuck |= no_progress
+        self.plain |= no_progress & (self.accurate_steps >= STUCK_WINDOW)
         self.close |= step <= ROUGH_UNTIL * size
         small = step <= EARLY * self.tolerance * size
         near = small & self.was_small
@@ -261,6 +302,27 @@ class _Run:
         if self.diverged[sample]:
             return Status.DIVERGED
         return Status.STALLED if self.stalled[sample] else Status.MAX_ITERATIONS
+
+
+def _least_squares(columns: Tensor, target: Tensor) -> Tensor:
+    """Real `w`, `(B, m)`, with the smallest `||target - sum_i w_i column_i||`; columns `(B, n, m)` may be 0."""
+    gram = (columns.mH @ columns).real.double()
+    products = (columns.mH @ target[..., None]).real.double()
+    ridge = 1e-9 * gram.diagonal(dim1=1, dim2=2).sum(1) + torch.finfo(torch.double).tiny
+    identity = torch.eye(columns.shape[2], dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve(gram + ridge[:, None, None] * identity, products)[..., 0].to(target.real.dtype)
+
+
+def _combined(columns: Tensor, weights: Tensor) -> Tensor:
+    return (columns @ weights[..., None].to(columns.dtype))[..., 0]
+
+
+def _limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
+    """Where ratios that still grow are going to, if their growth shrinks geometrically; at most SLOWEST, or now."""
+    growth, growth_before = now - last, last - before
+    limit = now + growth.square() / (growth_before - growth).clamp_min(0)
+    limit = torch.where(growth > 0, limit.clamp_max(SLOWEST), now)
+    return torch.fmax(limit, now)  # and now where the others are unknown
 
 
 def _column(per_sample: Tensor, like: Tensor) -> Tensor:

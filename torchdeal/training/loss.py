@@ -82,15 +82,15 @@ def iterate(
     """`count` inexact steps towards the fixed point, with momentum: the start of `solve_fixed_point`, with no test."""
     x = torch.zeros_like(b) if start is None else start
     age = torch.zeros(len(b), device=b.device, dtype=b.dtype)
-    reached = None
+    reached = before = None
     for left in reversed(range(count)):
         correction = engine.correction(x, b, operator, lam, alpha)
         new = x + correction
         x = new
-        if reached is not None and left:
-            age, factor = momentum(age, correction, new - reached)
+        if reached is not None and before is not None and left:
+            age, factor = momentum(age, correction, before, new - reached)
             x = new + factor.view(-1, 1, 1, 1) * (new - reached)
-        reached, age = new, age + 1
+        reached, before, age = new, correction, age + 1
     return x
 
 
