@@ -56,7 +56,7 @@ def write(path: Path, image: ImageFile) -> None:
     suffix = path.suffix.lower()
     check_writable(path)
     if suffix == ".npy":
-        _atomically(path, lambda file: np.save(file, image.pixels, allow_pickle=False))
+        atomically(path, lambda file: np.save(file, image.pixels, allow_pickle=False))
     elif suffix in TIFF:
         _write_tiff(path, image)
     else:
@@ -66,18 +66,23 @@ def write(path: Path, image: ImageFile) -> None:
 def check_writable(path: Path) -> None:
     """Raise if the path cannot become an image file: better before the work than after."""
     check_format(path)
-    if path.is_dir():
-        raise ImageFileError(f"{path}: is a folder")
-    if not path.parent.is_dir():
-        raise ImageFileError(f"{path}: the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ImageFileError(f"{path}: no permission to write into {path.parent}")
+    check_place(path)
 
 
 def check_format(path: Path) -> None:
     """Raise if the suffix names no format that can be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
+
+
+def check_place(path: Path) -> None:
+    """Raise if no file can be written there."""
+    if path.is_dir():
+        raise ImageFileError(f"{path}: is a folder")
+    if not path.parent.is_dir():
+        raise ImageFileError(f"{path}: the folder {path.parent} does not exist; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise ImageFileError(f"{path}: no permission to write into {path.parent}")
 
 
 def _read_npy(path: Path) -> ImageFile:
@@ -151,7 +156,7 @@ def _write_tiff(path: Path, image: ImageFile) -> None:
         options = {"photometric": "rgb" if pixels.shape[-1] > 2 else "minisblack", "planarconfig": "contig"}
         if pixels.shape[-1] in (2, 4):
             options["extrasamples"] = "unassalpha"
-    _atomically(path, lambda file: tifffile.imwrite(file, pixels, **options))
+    atomically(path, lambda file: tifffile.imwrite(file, pixels, **options))
 
 
 def _write_pillow(path: Path, image: ImageFile) -> None:
@@ -171,10 +176,11 @@ def _write_pillow(path: Path, image: ImageFile) -> None:
         raise ImageFileError(f"{path}: JPEG has no transparency; write .png, .webp or .tif")
     picture = Image.fromarray(pixels)
     options = {"PNG": {}, "JPEG": {"quality": 95, "subsampling": 0}, "WEBP": {"lossless": True, "exact": True}}[kind]
-    _atomically(path, lambda file: picture.save(file, kind, **options, **image.extras))
+    atomically(path, lambda file: picture.save(file, kind, **options, **image.extras))
 
 
-def _atomically(path: Path, save: Callable) -> None:
+def atomically(path: Path, save: Callable) -> None:
+    """Let `save` write an open file, which takes the place of `path` when all went well."""
     try:
         with replacing(path) as temporary, temporary.open("wb") as file:
             save(file)

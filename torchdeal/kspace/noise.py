@@ -1,0 +1,45 @@
+"""The noise in k-space."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdeal.kspace.data import as_kspace, as_mask, infer_mask
+
+OUTER = 0.1  # share of the samples that is taken for noise
+MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
+
+
+def estimate_noise(
+    kspace: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None, *, centred: bool = True
+) -> float:
+    """The standard deviation of the noise in the real and in the imaginary part, in the units of the data.
+
+    The image hardly reaches the highest frequencies: the median absolute value of the outermost tenth of the samples
+    that were measured, over all coils and slices, is that of the noise. It is too high where there is signal at the
+    edge of k-space (small images, low resolution, noise below that signal) and too low where samples were filtered or
+    filled with zeros that the mask counts as measured. Coils of different noise get one number between theirs.
+
+    Args:
+        kspace: complex, `(H, W)`, `(coils, H, W)` or `(slices, coils, H, W)`.
+        mask: what was measured, `(H, W)` or `(W,)`; by default what is not zero.
+        centred: the zero frequency is in the middle, else at [0, 0].
+    """
+    values = as_kspace(kspace)
+    size = (values.shape[-2], values.shape[-1])
+    measured = infer_mask(values) if mask is None else as_mask(torch.as_tensor(mask).cpu().numpy(), size)
+    radius = _radius(size, centred)[measured.cpu()]
+    if not len(radius):
+        raise ValueError("the k-space is zero: there is no noise to estimate")
+    outer = radius >= torch.quantile(radius, 1 - OUTER)
+    samples = values[..., measured.to(values.device)][..., outer.to(values.device)]
+    return float(torch.view_as_real(samples.to(torch.complex128)).abs().median()) / MEDIAN_OF_NORMAL
+
+
+def _radius(size: tuple[int, int], centred: bool) -> Tensor:
+    """Of each frequency, relative to the highest one of its direction."""
+    rows, columns = (torch.fft.fftfreq(length, dtype=torch.float64) for length in size)
+    radius = torch.hypot(rows[:, None], columns[None])
+    return torch.fft.fftshift(radius) if centred else radius
