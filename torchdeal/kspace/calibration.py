@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.kspace.data import KSpaceError, as_kspace, as_mask, infer_mask, optional
+from torchdeal.extras import optional
+from torchdeal.kspace.data import KSpaceError, as_kspace, as_mask, infer_mask
 
 KERNEL = 6  # of ESPIRiT
 WIDEST = 24  # calibration region that is used: more costs time and changes little
@@ -34,12 +35,13 @@ def espirit_maps(
     centred: bool = True,
     width: int | None = None,
     threshold: float = 0.02,
-    crop: float = 0.8,
+    crop: float = 0.0,
 ) -> Tensor:
     """Coil sensitivities by ESPIRiT (Uecker et al. 2014, by SigPy), for `MultiCoilFourier`.
 
-    The sum of their squared magnitudes is 1 where there is signal. Their phase is relative to the strongest coil, and
-    the image has the phase of that coil: it is complex, `MultiCoilFourier(maps, mask, real=False)`.
+    The sum of their squared magnitudes is 1. Their phase is relative to the strongest coil, and
+    the image has the phase of that coil: it is complex, `MultiCoilFourier(maps, mask, real=False)`. The maps are smooth
+    also across the border of the image, so they are wrong near it where the object goes on there.
 
     Args:
         kspace: complex, `(coils, H, W)` or `(B, coils, H, W)`.
@@ -48,7 +50,8 @@ def espirit_maps(
         width: of the calibration region, a square in the middle of k-space; by default as large as the mask has it, but
             at most 24.
         threshold: singular values below this share of the largest are noise.
-        crop: maps are zero where the eigenvalue, 1 for pure signal, is below; 0 keeps them everywhere.
+        crop: maps are zero where the eigenvalue, 1 for pure signal, is below. It blackens the background (0.8 is
+            usual), but also the object where the calibration region is narrow: with 10 lines a third of it.
 
     Returns:
         maps, complex, of the shape of `kspace`.
@@ -72,7 +75,7 @@ def espirit_maps(
 
 def _maps(kspace: Tensor, width: int, threshold: float, crop: float, centred: bool) -> Tensor:
     """Of one slice `(coils, H, W)`."""
-    espirit = optional("sigpy.mri.app", "ESPIRiT").EspiritCalib
+    espirit = optional("sigpy.mri.app", "ESPIRiT", "mri").EspiritCalib
     array = (kspace if centred else torch.fft.fftshift(kspace, (-2, -1))).cpu().numpy()
     # SigPy takes the phase relative to the first coil, which must see something.
     order = np.argsort(-np.square(np.abs(array)).sum((1, 2)), kind="stable")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
@@ -119,12 +117,3 @@ def not_empty(mask: Tensor) -> Tensor:
     if not bool(mask.any()):
         raise KSpaceError("the k-space is zero everywhere, or nothing of it was measured")
     return mask
-
-
-def optional(module: str, purpose: str) -> ModuleType:
-    """A module of the extra `mri`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise ImportError(f"{purpose} needs {package}: pip install 'torchdeal[mri]'") from None

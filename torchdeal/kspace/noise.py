@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdeal.kspace.data import as_kspace, as_mask, infer_mask
 
-OUTER = 0.1  # share of the samples that is taken for noise
+OUTER, FEWEST = 0.02, 500  # share, and least number, of the samples of a coil that are taken for noise
 MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 
 
@@ -17,10 +17,11 @@ def estimate_noise(
 ) -> float:
     """The standard deviation of the noise in the real and in the imaginary part, in the units of the data.
 
-    The image hardly reaches the highest frequencies: the median absolute value of the outermost tenth of the samples
-    that were measured, over all coils and slices, is that of the noise. It is too high where there is signal at the
-    edge of k-space (small images, low resolution, noise below that signal) and too low where samples were filtered or
-    filled with zeros that the mask counts as measured. Coils of different noise get one number between theirs.
+    The image hardly reaches the highest frequencies: the median absolute value of the outermost fiftieth of the samples
+    that were measured, over all coils and slices, is that of the noise. It is too high where the image does reach them
+    (sharp edges, low resolution, little noise: a picture of 128 x 128 with noise of 1 % of white gets 1.4 times as
+    much), and too low where samples were filtered, or filled with zeros that the mask counts as measured. Coils of
+    different noise get one number between theirs.
 
     Args:
         kspace: complex, `(H, W)`, `(coils, H, W)` or `(slices, coils, H, W)`.
@@ -33,7 +34,8 @@ def estimate_noise(
     radius = _radius(size, centred)[measured.cpu()]
     if not len(radius):
         raise ValueError("the k-space is zero: there is no noise to estimate")
-    outer = radius >= torch.quantile(radius, 1 - OUTER)
+    number = min(max(round(OUTER * len(radius)), FEWEST), len(radius))
+    outer = radius >= radius.topk(number).values[-1]
     samples = values[..., measured.to(values.device)][..., outer.to(values.device)]
     return float(torch.view_as_real(samples.to(torch.complex128)).abs().median()) / MEDIAN_OF_NORMAL
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.extras import optional
 from torchdeal.kspace.data import (
     ALL,
     MIDDLE,
@@ -22,7 +23,6 @@ from torchdeal.kspace.data import (
     choose_slice,
     infer_mask,
     not_empty,
-    optional,
 )
 from torchdeal.kspace.ismrmrd import image_size, is_ismrmrd, read_ismrmrd
 
@@ -64,7 +64,7 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
 
 
 def _read_hdf5(path: Path, index: int | str) -> KSpace:
-    h5py = optional("h5py", "reading HDF5 files")
+    h5py = optional("h5py", "reading HDF5 files", "mri")
     with h5py.File(path, "r") as file:
         if "kspace" in file:
             return _read_fastmri(path, file, index)
@@ -108,7 +108,7 @@ def _reference(file: Any, chosen: Any, slices: int) -> Tensor | None:
 
 
 def _read_npy(path: Path, index: int | str, centred: bool) -> KSpace:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot claim more than the file has
+    values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot ask for more than is there
     if not isinstance(values, np.ndarray):
         raise KSpaceError("does not hold one array; an archive of arrays is .npz")
     return _from_arrays(f"{path} (npy)", values, None, None, index, centred)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.extras import optional
 from torchdeal.files import TIFF, ImageFile, ImageFileError, atomically, check_place
 from torchdeal.files import write as write_file
-from torchdeal.kspace.data import optional
 
 NIFTI = (".nii", ".nii.gz")
 SUFFIXES = (".png", *TIFF, ".npy", *NIFTI)
@@ -56,7 +56,7 @@ def check_result_path(path: str | os.PathLike[str]) -> None:
     if suffix not in SUFFIXES:
         raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
     if suffix in NIFTI:
-        optional("nibabel", "writing NIfTI files")
+        optional("nibabel", "writing NIfTI files", "mri")
     check_place(path)
 
 
@@ -85,7 +85,7 @@ def _to_integers(magnitude: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _write_nifti(path: Path, array: np.ndarray) -> None:
-    nibabel = optional("nibabel", "writing NIfTI files")
+    nibabel = optional("nibabel", "writing NIfTI files", "mri")
     volume = (array if array.ndim == 3 else array[None]).transpose(2, 1, 0)
     content = nibabel.Nifti1Image(volume, np.eye(4)).to_bytes()
     content = gzip.compress(content, mtime=0) if _suffix(path) == ".nii.gz" else content  # the same bits every time

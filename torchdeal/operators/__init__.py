@@ -4,6 +4,7 @@ from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint
 from torchdeal.operators.base import Compose, Operator, Scaled, Stack, Weighted
 from torchdeal.operators.imaging import Blur, BlurBoundary, Downsample, Identity, Mask
 from torchdeal.operators.mri import Fourier, MultiCoilFourier
+from torchdeal.operators.noncartesian import NonCartesianFourier
 from torchdeal.operators.tomography import Radon
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Identity",
     "Mask",
     "MultiCoilFourier",
+    "NonCartesianFourier",
     "Operator",
     "Radon",
     "Scaled",

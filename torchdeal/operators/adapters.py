@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdeal.operators.base import Compose, Operator, Scaled, Stack, Weighted
 from torchdeal.operators.imaging import Blur, Downsample, Identity, Mask
 from torchdeal.operators.mri import Fourier, MultiCoilFourier
+from torchdeal.operators.noncartesian import NonCartesianFourier
 from torchdeal.operators.tomography import Radon
 
 ADJOINT_TOLERANCE = 1e-3  # relative; float32 operators stay far below, wrong adjoints far above
@@ -158,7 +159,7 @@ def is_trusted(operator: Operator) -> bool:
         return is_trusted(operator.operator)
     if isinstance(operator, Stack):
         return all(map(is_trusted, operator.operators))
-    return type(operator) in (Identity, Mask, Blur, Downsample, Fourier, MultiCoilFourier, Radon)
+    return type(operator) in (Identity, Mask, Blur, Downsample, Fourier, MultiCoilFourier, NonCartesianFourier, Radon)
 
 
 def _adjointness(operator: Operator, x: Tensor) -> tuple[float, complex, complex]:

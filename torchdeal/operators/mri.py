@@ -56,11 +56,7 @@ class MultiCoilFourier(Operator):
         centred: bool = True,
         real: bool = True,
     ):
-        self.maps = torch.as_tensor(maps)
-        if self.maps.ndim not in (3, 4):
-            raise ValueError(f"the maps must be (coils, H, W) or (B, coils, H, W), got {tuple(self.maps.shape)}")
-        if not bool(torch.isfinite(torch.view_as_real(self.maps) if self.maps.is_complex() else self.maps).all()):
-            raise ValueError("the maps hold NaN or infinite values")
+        self.maps = checked_maps(maps)
         self.fourier = Fourier(mask, centred=centred, real=False)
         self.real = real
         size = tuple(self.maps.shape[-2:])
@@ -75,6 +71,16 @@ class MultiCoilFourier(Operator):
     def _adjoint(self, y: Tensor) -> Tensor:
         x = (self.maps.conj() * self.fourier.adjoint(y)).sum(1, keepdim=True)
         return x.real if self.real else x
+
+
+def checked_maps(maps: Tensor | np.ndarray) -> Tensor:
+    """Coil sensitivities `(coils, H, W)` or `(B, coils, H, W)`."""
+    values = torch.as_tensor(maps)
+    if values.ndim not in (3, 4):
+        raise ValueError(f"the maps must be (coils, H, W) or (B, coils, H, W), got {tuple(values.shape)}")
+    if not bool(torch.isfinite(torch.view_as_real(values) if values.is_complex() else values).all()):
+        raise ValueError("the maps hold NaN or infinite values")
+    return values
 
 
 def _transform(x: Tensor, transform, centred: bool) -> Tensor:
