@@ -13,7 +13,7 @@ from torchdeal.backends import DirectBackend, PackedBackend, choose_backend
 from torchdeal.backends.passes import unpack
 from torchdeal.model import Boundary
 from torchdeal.model.spline import even_spline
-from torchdeal.operators import Blur, Identity
+from torchdeal.operators import Blur, Identity, NonCartesianFourier, adjoint_gap
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
 from torchdeal.training import ImageSet, Trainer, parse_config
@@ -262,3 +262,23 @@ def test_choice_of_the_engine():
     assert isinstance(choose_engine(weights, x), PackedEngine)
     assert isinstance(choose_engine(weights, x[..., :47]), DirectEngine)
     assert isinstance(choose_engine(replace(weights, boundary=Boundary.ZERO), x), DirectEngine)
+
+
+def test_mri_along_a_trajectory_agrees_with_the_cpu():
+    generator = torch.Generator().manual_seed(0)
+    trajectory = (torch.rand(2000, 2, generator=generator) - 0.5) * 48
+    maps = torch.randn(3, 48, 48, dtype=torch.complex64, generator=generator)
+    H = NonCartesianFourier(trajectory, (48, 48), maps, real=False)
+    y = H.forward(picture(size=48).to(torch.complex64))
+    x = torch.randn(1, 1, 48, 48, dtype=torch.complex64, generator=generator)
+    on_gpu = H.to("cuda", torch.float32)
+    assert on_gpu.device.type == "cuda"
+    for apply in ("forward", "normal"):
+        result = getattr(on_gpu, apply)(x.cuda())
+        assert result.is_cuda
+        assert relative(result.cpu(), getattr(H, apply)(x)) < 1e-5
+    assert relative(on_gpu.adjoint(y.cuda()).cpu(), H.adjoint(y)) < 1e-5
+    assert adjoint_gap(on_gpu, x.cuda()) < 1e-5
+    first, second = (td.reconstruct(y.cuda(), H, model="gray", noise=0.01).x for _ in range(2))
+    assert torch.equal(first, second)
+    assert relative(first.cpu(), td.reconstruct(y, H, model="gray", noise=0.01).x) < 3e-3

@@ -19,7 +19,7 @@ def estimate_noise(
 
     The image hardly reaches the highest frequencies: the median absolute value of the outermost fiftieth of the samples
     that were measured, over all coils and slices, is that of the noise. It is too high where the image does reach them
-    (sharp edges, low resolution, little noise: a picture of 128 x 128 with noise of 1 % of white gets 1.4 times as
+    (sharp edges, low resolution, little noise: a picture of 128 x 128 with noise of 1 % of white gets 1.3 times as
     much), and too low where samples were filtered, or filled with zeros that the mask counts as measured. Coils of
     different noise get one number between theirs.
 
