@@ -40,6 +40,7 @@ def read_ismrmrd(path: Path, file: Any, index: int | str) -> KSpace:
     """The k-space `(coils, readout, phase encoding)` of one slice, or of all; the mean where a line was repeated."""
     encoding = _encoding(file["dataset/xml"][()])
     records = file["dataset/data"]
+    check_size(records.size * records.dtype["head"].itemsize // 8)
     heads = records.fields("head")[:]
     lines = np.flatnonzero(_belongs_to_image(heads, encoding))
     if not len(lines):
