@@ -1,19 +1,24 @@
 # make demo   set up, then denoise a gray and a colour picture that ship with scikit-image
 # make test   set up, then run the tests
+# make test-deepinv   the same for the tests with DeepInverse, in an environment of its own
 # make lint   style and types
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEEPINV := .venv-deepinv
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-deepinv lint clean
 
 demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto
+
+test-deepinv: $(DEEPINV)/.ready
+	$(DEEPINV)/bin/python -m pytest tests/deepinverse
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -25,5 +30,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# torchvision, which DeepInverse needs, must fit torch: both are pinned in a file of their own.
+$(DEEPINV)/.ready: pyproject.toml constraints-deepinv.txt
+	$(PYTHON) -m venv $(DEEPINV)
+	$(DEEPINV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-deepinv.txt -e '.[deepinv,demo]' pytest
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEEPINV) build dist demo .pytest_cache .ruff_cache .hypothesis

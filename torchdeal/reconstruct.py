@@ -73,7 +73,8 @@ def reconstruct(
             denoising, is the value learned for sigma.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
             part where they are complex). A number, or one per sample. It gives sigma and lam, where they are None, by
-            the rule of `tuning.default_parameters`.
+            the rule of `tuning.default_parameters`. By default what the operator says, as a DeepInverse physics with
+            Gaussian noise does.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most.
         start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed
@@ -83,14 +84,18 @@ def reconstruct(
         device: where to compute; by default where the model is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype. With `"auto"` it is
             the range of a rough reconstruction, for each image. So it is by default where measurements are not images
-            and that range is far from 1.
-        channelwise: apply a gray model to each channel of the image on its own.
+            and that range is far from 1, unless the operator says it: images of DeepInverse are in 0..1, but for MRI.
+        channelwise: apply a gray model to each channel of the image on its own; always so where the two channels are
+            real and imaginary part, as in the MRI of DeepInverse.
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:
         a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
     """
     operator = Identity() if H is None else as_operator(H)
+    channelwise = channelwise or operator.complex_channels
+    noise = operator.noise if noise is None else noise
+    data_range = operator.data_range if data_range is None else data_range
     if isinstance(data_range, str) and data_range != AUTO:
         raise ValueError(f"data_range must be a positive number or {AUTO!r}, not {data_range!r}")
     automatic = data_range == AUTO or (data_range is None and not operator.measures_images)
@@ -267,8 +272,13 @@ def _default_model(
 ) -> DEAL:
     if name is None:
         channels = operator.to(measurements.device, measurements.real.dtype).adjoint(measurements).shape[1]
-        name = "color" if channels == 3 and not channelwise else "gray"
+        name = default_weights(channels, channelwise)
     return load(name, device=device)
+
+
+def default_weights(channels: int, channelwise: bool) -> str:
+    """The name of the bundled weights for images of so many channels."""
+    return "color" if channels == 3 and not channelwise else "gray"
 
 
 def _on(model: DEAL, device: torch.device | str | None) -> DEAL:

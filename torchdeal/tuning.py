@@ -85,6 +85,8 @@ def estimate_range(operator: Operator, b: Tensor) -> Tensor:
     size = b.abs().amax((1, 2, 3), keepdim=True)
     size = torch.where(size > 0, size, 1.0)  # squares of what is far from 1 could underflow
     x = conjugate_gradient(operator.normal, b / size, tolerance=1e-2, max_iterations=RANGE_ITERATIONS).x * size
+    if operator.complex_channels:
+        x = torch.complex(*x.split(1, 1))
     values = (x.abs() if x.is_complex() else x).flatten(1)
     beyond = values.shape[1] // 1000
     high = values.kthvalue(values.shape[1] - beyond, dim=1).values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -71,9 +72,9 @@ class ArrayOperator(Operator):
 def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Operator:
     """`obj` as an `Operator`.
 
-    Takes an `Operator`; an object with methods `A` and `A_adjoint` (DeepInverse), or `forward` and `adjoint`; a pair
-    of functions or modules `(forward, adjoint)` of torch tensors `(B, ...)`; a SigPy `Linop`; a PyLops or SciPy
-    `LinearOperator`.
+    Takes an `Operator`; a DeepInverse `LinearPhysics`; an object with methods `A` and `A_adjoint`, or `forward` and
+    `adjoint`; a pair of functions or modules `(forward, adjoint)` of torch tensors `(B, ...)`; a SigPy `Linop`; a
+    PyLops or SciPy `LinearOperator`.
 
     Args:
         obj: the operator.
@@ -81,6 +82,11 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
     """
     if isinstance(obj, Operator):
         return obj
+    physics = sys.modules.get("deepinv.physics")  # what was not imported did not make the object
+    if physics is not None and isinstance(obj, physics.Physics):
+        from torchdeal.operators.deepinverse import from_physics
+
+        return from_physics(obj)
     name = type(obj).__name__
     if all(hasattr(obj, attribute) for attribute in ("ishape", "oshape", "H")):  # SigPy
         shape = _image_shape(tuple(obj.ishape), image_shape, name)

@@ -28,6 +28,9 @@ class Operator(ABC):
     image_shape: tuple[int | None, ...] | None = None
     measurement_shape: tuple[int | None, ...] | None = None
     batch: int | None = None  # where each sample has an operator of its own
+    noise: Tensor | float | None = None  # standard deviation of the noise in the measurements, where it is known
+    data_range: float | None = None  # the value of white in the image, where it is known
+    complex_channels = False  # whether the two channels of an image are the real and imaginary part of a complex one
 
     @abstractmethod
     def _forward(self, x: Tensor) -> Tensor: ...
@@ -71,7 +74,7 @@ class Operator(ABC):
             elif isinstance(value, tuple) and value and all(isinstance(part, Operator) for part in value):
                 setattr(moved, name, tuple(part.to(device, dtype) for part in value))
             elif isinstance(value, Tensor):
-                setattr(moved, name, _moved(value, device, dtype))
+                setattr(moved, name, moved_tensor(value, device, dtype))
         return moved
 
     def norm(self, shape: tuple[int, ...], *, iterations: int = 100, complex_image: bool = False) -> float:
@@ -120,7 +123,7 @@ class Compose(Operator):
     def __init__(self, outer: Operator, inner: Operator):
         self.outer, self.inner = outer, inner
         self.image_shape, self.measurement_shape = inner.image_shape, outer.measurement_shape
-        self.measures_images = outer.measures_images
+        self.measures_images, self.complex_channels = outer.measures_images, inner.complex_channels
         self.batch = inner.batch or outer.batch
 
     def _forward(self, x: Tensor) -> Tensor:
@@ -135,6 +138,7 @@ class Scaled(Operator):
 
     def __init__(self, factor: float, operator: Operator):
         self.factor, self.operator = float(factor), operator
+        self.complex_channels = operator.complex_channels
         self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
         self.measures_images, self.batch = operator.measures_images, operator.batch
 
@@ -158,6 +162,7 @@ class Stack(Operator):
             raise ValueError("Stack needs at least one operator")
         self.operators, self.image_shape = tuple(operators), tuple(image_shape)
         self.batch = next((operator.batch for operator in operators if operator.batch), None)
+        self.complex_channels = operators[0].complex_channels
         probe = torch.zeros(self.batch or 1, *image_shape, device=self.device)
         with torch.no_grad():
             measured = [operator.to(dtype=probe.dtype).forward(probe) for operator in self.operators]
@@ -190,7 +195,7 @@ class Weighted(Operator):
         self.weight = torch.as_tensor(weight)
         if self.weight.is_complex() or not bool((torch.isfinite(self.weight) & (self.weight >= 0)).all()):
             raise ValueError("the weight must be real, finite and at least 0")
-        self.operator = operator
+        self.operator, self.complex_channels = operator, operator.complex_channels
         self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
         self.measures_images, self.batch = operator.measures_images, operator.batch
 
@@ -201,7 +206,8 @@ class Weighted(Operator):
         return self.operator.adjoint(self.weight * y)
 
 
-def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
+def moved_tensor(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
+    """The tensor on `device` and, where it is floating point or complex, in the precision of `dtype`."""
     if dtype is not None and tensor.is_complex():
         return tensor.to(device=device, dtype=dtype.to_complex())
     return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
