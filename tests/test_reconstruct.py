@@ -9,7 +9,8 @@ from conftest import dense, noisy, picture, relative, small_model
 
 import torchdeal as td
 from torchdeal.model import Boundary
-from torchdeal.operators import Blur, Identity, Mask, Operator
+from torchdeal.operators import Blur, Fourier, Identity, Mask, Operator
+from torchdeal.tuning import default_parameters
 
 SIGMA = 20 / 255
 
@@ -258,6 +259,59 @@ def test_operator_that_returns_nan_is_refused(gray):
         td.reconstruct(y, (lambda x: x, lambda y: y / 0 * 0), model=gray, sigma=15 / 255, lam=1.0)
 
 
+def undersampled(factor=1.0, noise=0.01):
+    """A picture, `H` that sees half of its k-space, and what it measures, all multiplied by a factor."""
+    x = picture(size=32)
+    mask = (torch.rand(32, 32, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    H = Fourier(mask)
+    random = torch.randn(2, 1, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+    return x * factor, H, (H.forward(x) + mask * noise * torch.complex(*random)) * factor
+
+
+@pytest.mark.parametrize("factor", [1e-6, 4000.0])
+def test_data_of_any_range(gray, factor):
+    """Raw k-space, or Hounsfield units: as good as the same data scaled by hand, without a word about it."""
+    x, H, y = undersampled()
+    by_hand = td.reconstruct(y, H, model=gray, noise=0.01, data_range=float(x.max() - x.min()))
+    scaled_x, H, scaled_y = undersampled(factor)
+    automatic = td.reconstruct(scaled_y, H, model=gray, noise=0.01 * factor)
+    assert automatic.converged
+    error, by_hand_error = relative(automatic.x, scaled_x), relative(by_hand.x, x)
+    assert error < 1.05 * by_hand_error
+    assert by_hand_error < 0.7 * relative(H.adjoint(y), x)
+
+
+def test_a_picture_that_uses_a_small_part_of_its_range(gray):
+    x = 900 + 2000 * picture(size=32)[0, 0]
+    y = (x + 100 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))).numpy().astype(np.uint16)
+    result = td.reconstruct(y, model=gray, sigma=100.0, data_range="auto")
+    assert result.x.dtype == np.uint16
+    by_hand = td.reconstruct((y - 900.0) / 2000, model=gray, sigma=0.05).x * 2000 + 900
+    error = np.linalg.norm(result.x - x.numpy())
+    assert error < 1.05 * np.linalg.norm(by_hand - x.numpy())
+    assert error < 0.6 * np.linalg.norm(y - x.numpy())
+
+
+def test_noise_gives_both_knobs_unless_they_are_given(gray):
+    x = picture(size=32)
+    H = Blur(torch.ones(3, 3) / 9)
+    y = noisy(H.forward(x), 2.55)
+    by_rule = td.reconstruct(y, H, model=gray, noise=2.55 / 255)
+    level, strength = default_parameters(gray.weights(), H, x, torch.tensor([2.55]))
+    by_hand = td.reconstruct(y, H, model=gray, sigma=float(level) / 255, lam=float(strength))
+    assert relative(by_rule.x, by_hand.x) < 1e-5
+    half = td.reconstruct(y, H, model=gray, noise=2.55 / 255, sigma=float(level) / 255)
+    assert relative(by_rule.x, half.x) < 1e-5
+    assert relative(by_rule.x, x) < 0.8 * relative(y, x)
+
+
+def test_a_sample_does_not_depend_on_its_batch_with_the_rules(gray):
+    _, H, y = undersampled()
+    batch = td.reconstruct(torch.cat([y, 100 * y]), H, model=gray, noise=[0.01, 1.0])
+    alone = td.reconstruct(y, H, model=gray, noise=0.01)
+    assert relative(batch.x[:1], alone.x) < 1e-5
+
+
 GOOD = np.full((20, 20), 0.5)
 
 
@@ -283,6 +337,10 @@ GOOD = np.full((20, 20), 0.5)
         ({"max_iterations": 2.5}, "max_iterations must be a positive integer"),
         ({"start": GOOD[:16]}, "the start has shape"),
         ({"data_range": -1.0}, "data_range must be a positive number"),
+        ({"data_range": "wide"}, "data_range must be a positive number or 'auto'"),
+        ({"sigma": None}, "sigma, the noise level, is needed"),
+        ({"H": Blur(np.ones((3, 3)) / 9), "sigma": None, "lam": None}, "sigma and lam missing: give noise"),
+        ({"H": Blur(np.ones((3, 3)) / 9), "lam": None, "noise": 0.0}, "noise must be finite and above 0"),
         ({"H": Mask(np.ones((9, 9)))}, "the measurement should have shape"),
         ({"model": "no/such.safetensors"}, "no weights at"),
     ],

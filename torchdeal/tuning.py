@@ -14,7 +14,7 @@ from torchdeal.solvers import conjugate_gradient, sample_norms
 
 PATCH = 7
 RANGE_ITERATIONS = 10
-SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 4.0, 0.5, 4.0  # of the rule for sigma, on the 0..255 scale
+SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 4.0, 0.6, 13.0  # of the rule for sigma, on the 0..255 scale
 
 
 def estimate_sigma(image: Any, *, data_range: float | None = None) -> list[float]:
@@ -73,7 +73,8 @@ def default_parameters(
 def gain(operator: Operator, like: Tensor) -> Tensor:
     """The root of the mean of the diagonal of `H^T H`, per sample: about `||H z|| / ||z||` for random signs z."""
     generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(0, 2, like.shape, generator=generator).to(like.device, like.dtype) * 2 - 1
+    signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
+    signs = signs.expand_as(like)  # the same for all samples, whose results must not depend on one another
     return sample_norms(operator.forward(signs)) / sample_norms(signs)
 
 

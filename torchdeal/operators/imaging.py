@@ -168,7 +168,8 @@ class Downsample(Operator):
         size: tuple[int, int] | None = None,
     ):
         if isinstance(scale, bool) or not isinstance(scale, Integral) or scale < 1:
-            raise ValueError(f"the scale must be a whole number, at least 1, got {scale!r}")
+            shown = scale if isinstance(scale, (int, float, str)) else type(scale).__name__
+            raise ValueError(f"the scale must be a whole number, at least 1, got {shown}")
         if BlurBoundary(boundary) is BlurBoundary.VALID:
             raise ValueError("the blur of Downsample needs a boundary: circular, zero or reflect")
         self.scale, self.size = int(scale), size
