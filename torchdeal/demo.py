@@ -12,16 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from torchdeal.files import ImageFile, write
+from torchdeal.quality import psnr
 from torchdeal.reconstruct import reconstruct
 
 SIGMA = 25.0
 GAP = 8
 CAPTION = 34
-
-
-def psnr(image: np.ndarray, clean: np.ndarray) -> float:
-    """Peak signal-to-noise ratio in dB of an image in 0..1, clipped."""
-    return float(-10 * np.log10(np.mean((image.clip(0, 1) - clean) ** 2)))
 
 
 def side_by_side(panels: list[tuple[str, np.ndarray]]) -> np.ndarray:

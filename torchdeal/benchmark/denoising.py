@@ -39,9 +39,9 @@ from torchdeal.benchmark.common import (
     write_text,
 )
 from torchdeal.checkpoint import load
-from torchdeal.demo import psnr
 from torchdeal.images import to_tensor
 from torchdeal.model import DEAL
+from torchdeal.quality import psnr
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Solution, Status
 

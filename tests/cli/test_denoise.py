@@ -12,7 +12,7 @@ from conftest import noisy, picture
 from PIL import Image
 
 import torchdeal as td
-from torchdeal import cli
+from torchdeal.cli import problem
 
 
 def save(path, name="camera", size=24, sigma=20, **options):
@@ -251,7 +251,7 @@ def test_interrupt_leaves_nothing(deal, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "reconstruct", interrupted)
+    monkeypatch.setattr(problem, "reconstruct", interrupted)
     code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 20)
     assert code == 130
     assert "Interrupted" in err

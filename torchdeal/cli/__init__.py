@@ -1,0 +1,58 @@
+"""The command `deal`: parse, call the library, show.
+
+Each command is a function in the module of its name. What they share is in `shared` (options, consoles, errors),
+`problem` (from a problem to its solution and the report) and `pictures` (from picture files to problems and back).
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+import torchdeal
+from torchdeal.cli import denoise, info, train
+from torchdeal.cli.benchmark import benchmark
+from torchdeal.cli.shared import complain, is_foreseeable
+
+app = typer.Typer(
+    name="deal",
+    help="Image reconstruction by deep attentive least squares (DEAL).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command(epilog=denoise.EXAMPLES)(denoise.denoise)
+app.command(epilog=train.EXAMPLES)(train.train)
+app.add_typer(benchmark, name="benchmark")
+app.command()(info.info)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"torchdeal {torchdeal.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def deal(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Image reconstruction by deep attentive least squares (DEAL)."""
+
+
+def main() -> None:
+    """Entry point: every foreseeable failure becomes one line on stderr and a non-zero exit."""
+    warnings.showwarning = lambda message, *_, **__: complain("Warning", str(message))
+    try:
+        app()
+    except Exception as error:
+        if not is_foreseeable(error):
+            raise
+        complain("Error", str(error))
+        sys.exit(1)
