@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.kernels import gaussian_kernel
 from torchdeal.operators import Blur, Identity, Mask, Operator
 from torchdeal.training.config import IterationConfig, TaskConfig
 from torchdeal.training.data import ImageSet
@@ -62,18 +62,11 @@ def make_operator(task: TaskConfig, image: Tensor, generator: torch.Generator) -
     if task.operator == "identity":
         return Identity()
     if task.operator == "blur":
-        kernel = torch.tensor(task.kernel) if task.kernel else _gaussian(task.blur_sigma)
+        kernel = torch.tensor(task.kernel) if task.kernel else gaussian_kernel(task.blur_sigma)
         return Blur(kernel).to(image.device, image.dtype)
     shape = len(image), 1, *image.shape[-2:]
     known = torch.rand(shape, generator=generator, device=image.device) < task.known
     return Mask(known).to(image.device, image.dtype)
-
-
-def _gaussian(sigma: float) -> Tensor:
-    """A kernel that reaches three standard deviations, with sum 1."""
-    reach = math.ceil(3 * sigma)
-    profile = torch.exp(-(torch.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
-    return torch.outer(profile, profile) / profile.sum() ** 2
 
 
 def seed_of(*numbers: int) -> int:
