@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from torchdeal.extras import optional
 
 
 def psnr(image: np.ndarray, clean: np.ndarray) -> float:
@@ -15,10 +15,6 @@ def psnr(image: np.ndarray, clean: np.ndarray) -> float:
 
 def ssim(image: np.ndarray, clean: np.ndarray) -> float:
     """Structural similarity of images in 0..1, clipped, `(H, W)` or `(H, W, C)`, by scikit-image."""
-    try:
-        from skimage.metrics import structural_similarity
-    except ImportError:
-        raise ImportError("SSIM needs scikit-image: pip install 'torchdeal[demo]'") from None
+    metrics = optional("skimage.metrics", "SSIM", "demo")
     channel_axis = -1 if clean.ndim == 3 else None
-    similarity: Any = structural_similarity(image.clip(0, 1), clean, data_range=1.0, channel_axis=channel_axis)
-    return float(similarity)
+    return float(metrics.structural_similarity(image.clip(0, 1), clean, data_range=1.0, channel_axis=channel_axis))

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import torchdeal
-from torchdeal.cli import denoise, info, train
+from torchdeal.cli import ct, deblur, denoise, info, inpaint, mri, train, upscale
 from torchdeal.cli.benchmark import benchmark
 from torchdeal.cli.shared import complain, is_foreseeable
 
@@ -26,6 +26,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(epilog=denoise.EXAMPLES)(denoise.denoise)
+app.command(epilog=deblur.EXAMPLES)(deblur.deblur)
+app.command(epilog=upscale.EXAMPLES)(upscale.upscale)
+app.command(epilog=inpaint.EXAMPLES)(inpaint.inpaint)
+app.command(epilog=mri.EXAMPLES)(mri.mri)
+app.command(epilog=ct.EXAMPLES)(ct.ct)
 app.command(epilog=train.EXAMPLES)(train.train)
 app.add_typer(benchmark, name="benchmark")
 app.command()(info.info)

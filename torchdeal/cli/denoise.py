@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from torch import Tensor
 
-from torchdeal.cli.pictures import WHITE, estimated_sigma, restore_pictures
+from torchdeal.cli.pictures import estimated_sigma, picture_problem, restore_pictures
 from torchdeal.cli.problem import Problem, Settings
 from torchdeal.cli.shared import (
     AsJson,
@@ -18,6 +15,10 @@ from torchdeal.cli.shared import (
     Inputs,
     MaxIterations,
     ModelName,
+    NoiseLevel,
+    SaveDegraded,
+    Seed,
+    Simulate,
     Tolerance,
     device_name,
 )
@@ -28,24 +29,23 @@ EXAMPLES = (
     "Examples:\n\n"
     "[bold]deal denoise noisy.png clean.png --sigma 25[/bold]\n\n"
     "[bold]deal denoise photos/ denoised/[/bold]   (a folder; the noise level is estimated)\n\n"
-    "[bold]deal denoise a.tif b.tif out/ --sigma 10 --json[/bold]"
+    "[bold]deal denoise a.tif b.tif out/ --sigma 10 --json[/bold]\n\n"
+    "[bold]deal denoise clean.png denoised.png --sigma 25 --simulate --save-degraded noisy.png[/bold]"
 )
 
 
 def denoise(
     paths: Inputs,
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise on the 0..255 scale, whatever the bit depth. Default: estimated."
-        ),
-    ] = None,
+    sigma: NoiseLevel = None,
     model: ModelName = None,
     device: DeviceChoice = Device.auto,
     tolerance: Tolerance = DEFAULT_TOLERANCE,
     max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
     channelwise: Channelwise = False,
     data_range: DataRange = None,
+    simulate: Simulate = False,
+    seed: Seed = 0,
+    save_degraded: SaveDegraded = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove white Gaussian noise from images (PNG, JPEG, WebP, TIFF, npy; 8 bit, 16 bit, float)."""
@@ -57,11 +57,13 @@ def denoise(
         max_iterations=max_iterations,
         channelwise=channelwise,
         data_range=data_range,
+        simulate=simulate,
+        seed=seed,
+        save_degraded=save_degraded,
         quiet=as_json,
     )
 
     def pose(picture: Tensor) -> Problem:
-        noise = estimated_sigma(picture) if sigma is None else sigma
-        return Problem(picture, Identity(), noise, estimated=sigma is None, white=WHITE)
+        return picture_problem(picture, Identity(), settings, estimate=estimated_sigma, degraded_by="noisy")
 
     restore_pictures(paths, pose, settings)

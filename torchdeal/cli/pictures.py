@@ -6,7 +6,7 @@ Inside, pictures are tensors `(1, C, H, W)` on the 0..255 scale, whatever their 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,29 @@ import numpy as np
 from torch import Tensor
 
 from torchdeal import files
-from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, run, summarise
+from torchdeal.cli.problem import (
+    Job,
+    Outcome,
+    Problem,
+    Settings,
+    Solved,
+    Solver,
+    Truth,
+    image_range,
+    measure,
+    run,
+    summarise,
+)
 from torchdeal.cli.shared import progress_bar, reporter
 from torchdeal.images import ImageFormat, to_tensor
+from torchdeal.operators import Operator
 from torchdeal.tuning import estimate_sigma
 
 WHITE = 255.0
+SIMULATED_SIGMA = 2.55  # 1 % of white
+LUMA = (0.299, 0.587, 0.114)
+LITTLE = 0.3  # share of the scale: what uses less of it is spread to all of it, for the model
+LEAST_NOISE = 1e-3  # of the range, where it is estimated: about what rounding to 8 bits adds
 
 
 def restore_pictures(paths: list[Path], pose: Callable[[Tensor], Problem], settings: Settings) -> None:
@@ -42,6 +59,75 @@ def restore_pictures(paths: list[Path], pose: Callable[[Tensor], Problem], setti
 def estimated_sigma(picture: Tensor) -> float:
     """The noise level of a picture, on its 0..255 scale."""
     return estimate_sigma(picture, data_range=WHITE)[0]
+
+
+def picture_problem(
+    picture: Tensor,
+    H: Operator,
+    settings: Settings,
+    *,
+    estimate: Callable[[Tensor], float],
+    degraded_by: str,
+    look: Callable[[Tensor], Tensor] = lambda y: y,
+    keep: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Problem:
+    """The picture as measurements of `H`; in a simulation as the image that is measured.
+
+    Args:
+        picture: `(1, C, H, W)`, on the 0..255 scale.
+        H: of pictures.
+        settings: the options.
+        estimate: the noise level of measurements, for where it is not given.
+        degraded_by: what happened to a picture that was simulated.
+        look: measurements as a picture of the size of the result.
+        keep: the part of the result that is wanted.
+    """
+    if settings.simulate:
+        noise = SIMULATED_SIGMA if settings.sigma is None else settings.sigma
+        y = measure(picture, H, noise, settings.seed)
+        truth = Truth(keep(picture), look(y), degraded_by, WHITE)
+        return Problem(y, H, noise, white=_white(y, H, settings), keep=keep, truth=truth)
+    white = _white(picture, H, settings)
+    noise = max(estimate(picture), LEAST_NOISE * white) if settings.sigma is None else settings.sigma
+    return Problem(picture, H, noise, estimated=settings.sigma is None, white=white, keep=keep)
+
+
+def _white(y: Tensor, H: Operator, settings: Settings) -> float:
+    """255, unless the picture uses little of that: then the range of a rough reconstruction."""
+    if settings.data_range is not None or float(y.max() - y.min()) > LITTLE * WHITE:
+        return WHITE
+    return image_range(H, y)
+
+
+def check_kernel_fits(kernel: Tensor, size: Sequence[int]) -> None:
+    if any(have < needed for have, needed in zip(size, kernel.shape, strict=True)):
+        raise ValueError(
+            f"the kernel ({kernel.shape[0]} x {kernel.shape[1]}) is larger than the picture "
+            f"({size[0]} x {size[1]}): give a smaller --kernel"
+        )
+
+
+def read_gray(path: Path, data_range: float | None = None) -> Tensor:
+    """A picture for a simulation that knows no colour, `(1, 1, H, W)` in 0..1: the luma of a colour picture."""
+    image = files.read(path)
+    if image.pixels.ndim == 4:
+        raise ValueError(f"{path}: a stack; simulate with one picture")
+    picture = to_tensor(image.pixels, data_range=data_range)[0].float()
+    if picture.shape[1] == 1:
+        return picture
+    return (picture * picture.new_tensor(LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+def write_gray(path: Path, image: Tensor) -> None:
+    """An image `(1, 1, H, W)` in 0..1; .npy and .tif are floating point."""
+    files.write(path, files.ImageFile(image[0, 0].float().cpu().numpy()))
+
+
+def check_distinct(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise FileNotFoundError(f"{source}: no such file")
+    if target.exists() and target.samefile(source):
+        raise ValueError(f"{target}: would overwrite the input; choose another output")
 
 
 def plan(paths: list[Path]) -> list[Job]:

@@ -19,7 +19,7 @@ from torchdeal.benchmark.common import known
 from torchdeal.checkpoint import load
 from torchdeal.cli.shared import complain, interruptible, is_foreseeable, output
 from torchdeal.model import DEAL
-from torchdeal.operators import Operator
+from torchdeal.operators import Identity, Operator
 from torchdeal.quality import psnr, ssim
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Progress, Solution, Status
@@ -132,6 +132,8 @@ class Solver:
 
     def solve(self, problem: Problem, callback: Callable[[Progress], None] | None = None) -> Solved:
         settings = self.settings
+        if problem.noise == 0 and not isinstance(problem.H, Identity) and None in (settings.lam, settings.model_sigma):
+            raise ValueError("--sigma must be above 0: without noise give what the measurements were rounded to")
         name = self._model_for(problem)
         white = problem.white or image_range(problem.H, problem.y)
         solution = reconstruct(

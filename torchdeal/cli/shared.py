@@ -44,11 +44,32 @@ Tolerance = Annotated[
     float, typer.Option(help="Stop when the estimated relative distance to the fixed point is below this.")
 ]
 MaxIterations = Annotated[int, typer.Option(min=1, help="Outer iterations at most.")]
+NoiseLevel = Annotated[
+    float | None,
+    typer.Option(
+        help="Standard deviation of the noise in the picture on the 0..255 scale, whatever the bit depth. "
+        "Default: estimated; 2.55 with --simulate."
+    ),
+]
+Lam = Annotated[float | None, typer.Option(help="Strength of the regularisation. Default: by a rule, from the noise.")]
+ModelSigma = Annotated[
+    float | None,
+    typer.Option(help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise."),
+]
+Simulate = Annotated[
+    bool,
+    typer.Option("--simulate", help="The input is a clean picture: degrade it first, then compare the result with it."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of what is random in a simulation.")]
+SaveDegraded = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Of a simulation: where to write the degraded picture.")
+]
 Channelwise = Annotated[
     bool, typer.Option("--channelwise", help="Apply a gray model to each channel of a colour image.")
 ]
 DataRange = Annotated[
-    float | None, typer.Option(help="The value of white, for floating-point files that are not in 0..1.")
+    float | None,
+    typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
 ]
 
 

@@ -4,6 +4,7 @@ from torchdeal.kspace.calibration import calibration_width, espirit_maps
 from torchdeal.kspace.data import KSpace, KSpaceError, centre_crop, infer_mask
 from torchdeal.kspace.noise import estimate_noise
 from torchdeal.kspace.read import read_kspace
+from torchdeal.kspace.sampling import random_columns
 from torchdeal.kspace.write import check_result_path, write_image
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "espirit_maps",
     "estimate_noise",
     "infer_mask",
+    "random_columns",
     "read_kspace",
     "write_image",
 ]

@@ -1,0 +1,168 @@
+"""`deal inpaint`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from torchdeal import files
+from torchdeal.cli.pictures import picture_problem, restore_pictures
+from torchdeal.cli.problem import Problem, Settings
+from torchdeal.cli.shared import (
+    AsJson,
+    Channelwise,
+    DataRange,
+    Device,
+    DeviceChoice,
+    Lam,
+    MaxIterations,
+    ModelName,
+    ModelSigma,
+    NoiseLevel,
+    SaveDegraded,
+    Seed,
+    Simulate,
+    Tolerance,
+    device_name,
+)
+from torchdeal.operators import Mask
+from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+
+RANDOM = "random:"
+MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
+FEWEST_SQUARES = 100
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "[bold]deal inpaint damaged.png mask.png whole.png[/bold]   (white in the mask: known)\n\n"
+    "[bold]deal inpaint clean.png whole.png --mask random:0.5 --simulate --save-degraded holes.png[/bold]"
+)
+
+
+def inpaint(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="IN [MASK] OUT", help="A picture, what is known of it (white or not black: known), the output."
+        ),
+    ],
+    mask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASK", help="In place of MASK: the file, or random:SHARE, a simulation where so much is known."
+        ),
+    ] = None,
+    sigma: NoiseLevel = None,
+    lam: Lam = None,
+    model_sigma: ModelSigma = None,
+    model: ModelName = None,
+    device: DeviceChoice = Device.auto,
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
+    max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
+    channelwise: Channelwise = False,
+    data_range: DataRange = None,
+    simulate: Simulate = False,
+    seed: Seed = 0,
+    save_degraded: SaveDegraded = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fill in missing pixels, in gray or colour."""
+    settings = Settings(
+        sigma=sigma,
+        lam=lam,
+        model_sigma=model_sigma,
+        model=model,
+        device=device_name(device),
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        channelwise=channelwise,
+        data_range=data_range,
+        simulate=simulate,
+        seed=seed,
+        save_degraded=save_degraded,
+        quiet=as_json,
+    )
+    source, mask_name, target = _arguments(paths, mask)
+    mask_for = _masks(mask_name, settings)
+
+    def pose(picture: Tensor) -> Problem:
+        known = mask_for(picture)
+        if known.shape != picture.shape[-2:]:
+            raise ValueError(f"{mask_name}: the mask is {_size(known)}, the picture {_size(picture)}: make them equal")
+        holes = Mask(known)
+        return picture_problem(
+            picture if simulate else holes.forward(picture),
+            holes,
+            settings,
+            estimate=lambda y: _noise_of_known(y, known),
+            degraded_by="masked",
+            look=holes.forward,
+        )
+
+    restore_pictures([source, target], pose, settings)
+
+
+def read_mask(path: Path) -> Tensor:
+    """What is not black, bool `(H, W)`."""
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        raise ValueError(f"{path}: JPEG does not keep black as it is; save the mask as PNG")
+    pixels = files.read(path).pixels
+    if pixels.ndim == 3:
+        colours = pixels.shape[-1] - (pixels.shape[-1] in (2, 4))  # without transparency
+        pixels = pixels[..., :colours].any(-1)
+    if pixels.ndim != 2:
+        raise ValueError(f"{path}: a mask is one picture, this file has {pixels.shape}")
+    known = torch.from_numpy(pixels != 0)
+    if not bool(known.any()):
+        raise ValueError(f"{path}: the mask is black: no pixel is known")
+    return known
+
+
+def _arguments(paths: list[Path], mask: str | None) -> tuple[Path, str, Path]:
+    if len(paths) == 3 and mask is None:
+        return paths[0], str(paths[1]), paths[2]
+    if len(paths) == 2 and mask is not None:
+        return paths[0], mask, paths[1]
+    raise ValueError("give a picture, its mask and the output: IN MASK OUT, or IN OUT with --mask")
+
+
+def _masks(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
+    """What is known of a picture: by the file, or at random."""
+    if not name.startswith(RANDOM):
+        known = read_mask(Path(name))
+        return lambda picture: known
+    if not settings.simulate:
+        raise ValueError(f"{name}: a random mask is for --simulate")
+    share = _share(name)
+    generator = torch.Generator().manual_seed(settings.seed)
+    return lambda picture: torch.rand(picture.shape[-2:], generator=generator) < share
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removeprefix(RANDOM))
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"--mask {text}: give the share of the pixels that is known, such as random:0.5")
+    return share
+
+
+def _noise_of_known(y: Tensor, known: Tensor) -> float:
+    """From the differences across squares of four known pixels: pictures are smooth there more often than not."""
+    corners = [(slice(None, -1), slice(None, -1)), (slice(None, -1), slice(1, None))]
+    corners += [(slice(1, None), slice(None, -1)), (slice(1, None), slice(1, None))]
+    whole = torch.stack([known[rows, columns] for rows, columns in corners]).all(0)
+    if int(whole.sum()) < FEWEST_SQUARES:
+        raise ValueError("too few known pixels are neighbours to estimate the noise: give --sigma")
+    a, b, c, d = (y[..., rows, columns][..., whole] for rows, columns in corners)
+    return float(((a - b - c + d) / 2).abs().median()) / MEDIAN_OF_NORMAL
+
+
+def _size(image: Tensor) -> str:
+    return f"{image.shape[-2]} x {image.shape[-1]}"
