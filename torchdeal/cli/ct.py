@@ -61,19 +61,21 @@ def ct(
         Path,
         typer.Argument(
             metavar="SINOGRAM",
-            help="Line integrals of parallel rays (.npy, .tif, or a picture); with --simulate a picture.",
+            help="Line integrals of parallel rays (.npy, .tif, or a gray picture); with --simulate a picture.",
         ),
     ],
     target: Annotated[
         Path,
-        typer.Argument(metavar="OUT", help="The image: .npy or .tif, in its units, or a picture, from black to white."),
+        typer.Argument(
+            metavar="OUT", help="The image: .npy or .tif in its units; .png from its minimum to its maximum."
+        ),
     ],
     angles: Annotated[
         str,
         typer.Option(
             metavar="ANGLES",
-            help="How many, equally spaced from 0 to 180 degrees (without 180), or a file (.npy, .txt) with them, in "
-            "degrees. At 0 the rays run along the columns, as in scikit-image.",
+            help="How many, equally spaced from 0 to 180 degrees (without 180); or all of them, in degrees: 0,45,90 or "
+            "a file (.npy, .txt). At 0 the rays run along the columns, as in scikit-image.",
         ),
     ],
     sigma: Annotated[
@@ -87,8 +89,8 @@ def ct(
         int | None,
         typer.Option(
             min=2,
-            help="Height and width of the image, in bins. Default: the number of bins, for an object inside the circle; "
-            "if the detector saw the whole square, it is the number of bins / 1.414.",
+            help="Height and width of the image, in bins. Default: the number of bins, for an object inside the "
+            "circle; if the detector saw the whole square, it is the number of bins / 1.414.",
         ),
     ] = None,
     layout: Annotated[
@@ -187,17 +189,21 @@ def _angles(text: str) -> np.ndarray:
         if not 1 <= number <= 100_000:
             raise ValueError(f"--angles {text}: the number of angles must be from 1 to 100000")
         return np.arange(number) * (180 / number)
-    path = Path(text)
-    if not path.is_file():
-        raise ValueError(f"--angles {text}: neither a number of angles nor a file")
     try:
-        loaded = np.load(path, allow_pickle=False) if path.suffix.lower() == ".npy" else np.loadtxt(path)
-        degrees = np.asarray(loaded, dtype=np.float64).ravel()
-    except (OSError, ValueError, TypeError, EOFError) as error:
-        raise ValueError(f"--angles {text}: not readable as numbers ({error})") from None
+        degrees = _listed(text)
+    except (OSError, ValueError, AttributeError, EOFError) as error:
+        raise ValueError(f"--angles {text}: not a number of angles, nor a list or file of them ({error})") from None
     if not degrees.size or not np.isfinite(degrees).all():
         raise ValueError(f"--angles {text}: the angles must be finite numbers, at least one")
     return degrees
+
+
+def _listed(text: str) -> np.ndarray:
+    path = Path(text)
+    if path.suffix.lower() == ".npy":
+        return np.load(path, allow_pickle=False).astype(np.float64).ravel()
+    numbers = path.read_text().replace(",", " ").split() if path.is_file() else text.split(",")
+    return np.array([float(number) for number in numbers])
 
 
 def _read(path: Path) -> np.ndarray:

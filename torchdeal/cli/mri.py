@@ -17,6 +17,7 @@ from torchdeal import files
 from torchdeal.cli.pictures import check_distinct, read_gray, write_gray
 from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, measure, run, summarise
 from torchdeal.cli.shared import (
+    SIMULATION,
     AsJson,
     Device,
     DeviceChoice,
@@ -100,10 +101,10 @@ def mri(
         bool, typer.Option("--corner", help="In .npy and .npz the zero frequency is at [0, 0], not in the middle.")
     ] = False,
     acceleration: Annotated[
-        float, typer.Option(help="Of a simulation: one of so many columns is measured, at random.")
+        float, typer.Option(rich_help_panel=SIMULATION, help="One of so many columns is measured, at random.")
     ] = 4.0,
     centre: Annotated[
-        float, typer.Option(help="Of a simulation: the share of columns that is measured in the middle.")
+        float, typer.Option(rich_help_panel=SIMULATION, help="The share of columns that is measured in the middle.")
     ] = 0.08,
     lam: Lam = None,
     model_sigma: ModelSigma = None,

@@ -17,6 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchdeal import files, solvers
 
+SOLVING, SIMULATION = "Solving", "Simulation"  # headings in the help
+
 messages = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False)
 
@@ -38,12 +40,18 @@ DeviceChoice = Annotated[Device, typer.Option(help="auto takes CUDA where there 
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")]
 ModelName = Annotated[
     str | None,
-    typer.Option(help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image."),
+    typer.Option(
+        rich_help_panel=SOLVING,
+        help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image.",
+    ),
 ]
 Tolerance = Annotated[
-    float, typer.Option(help="Stop when the estimated relative distance to the fixed point is below this.")
+    float,
+    typer.Option(
+        rich_help_panel=SOLVING, help="Stop when the estimated relative distance to the fixed point is below this."
+    ),
 ]
-MaxIterations = Annotated[int, typer.Option(min=1, help="Outer iterations at most.")]
+MaxIterations = Annotated[int, typer.Option(rich_help_panel=SOLVING, min=1, help="Outer iterations at most.")]
 NoiseLevel = Annotated[
     float | None,
     typer.Option(
@@ -51,21 +59,34 @@ NoiseLevel = Annotated[
         "Default: estimated; 2.55 with --simulate."
     ),
 ]
-Lam = Annotated[float | None, typer.Option(help="Strength of the regularisation. Default: by a rule, from the noise.")]
+Lam = Annotated[
+    float | None,
+    typer.Option(rich_help_panel=SOLVING, help="Strength of the regularisation. Default: by a rule, from the noise."),
+]
 ModelSigma = Annotated[
     float | None,
-    typer.Option(help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise."),
+    typer.Option(
+        rich_help_panel=SOLVING,
+        help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise.",
+    ),
 ]
 Simulate = Annotated[
     bool,
-    typer.Option("--simulate", help="The input is a clean picture: degrade it first, then compare the result with it."),
+    typer.Option(
+        "--simulate",
+        rich_help_panel=SIMULATION,
+        help="The input is a clean picture: degrade it first, then compare the result with it.",
+    ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of what is random in a simulation.")]
+Seed = Annotated[int, typer.Option(rich_help_panel=SIMULATION, min=0, help="Of what is random.")]
 SaveDegraded = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Of a simulation: where to write the degraded picture.")
+    Path | None, typer.Option(rich_help_panel=SIMULATION, metavar="FILE", help="Where to write the degraded picture.")
 ]
 Channelwise = Annotated[
-    bool, typer.Option("--channelwise", help="Apply a gray model to each channel of a colour image.")
+    bool,
+    typer.Option(
+        "--channelwise", rich_help_panel=SOLVING, help="Apply a gray model to each channel of a colour image."
+    ),
 ]
 DataRange = Annotated[
     float | None,
