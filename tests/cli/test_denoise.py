@@ -55,6 +55,16 @@ def test_sigma_means_the_same_at_every_bit_depth(deal):
     np.testing.assert_allclose(scaled / 4000, f32, atol=1e-3)
 
 
+def test_a_small_part_of_a_bit_depth_is_as_good_as_all_of_it(deal):
+    clean, image = save("in.png")
+    tifffile.imwrite("dark.tif", image.astype(np.uint16) * 4)  # 10 bits of a camera in a file of 16
+    assert deal("denoise", "dark.tif", "dark_out.tif", "--sigma", 20 * 4 / 257)[0] == 0
+    error, best = (
+        np.mean((array - clean) ** 2) for array in (tifffile.imread("dark_out.tif") / 4, td.denoise(image, 20))
+    )
+    assert error < 1.1 * best
+
+
 def test_colour_and_gray_models_are_chosen_by_the_image(deal):
     save("gray.png")
     save("color.png", "astronaut")

@@ -171,7 +171,14 @@ def _measured(sinogram: Tensor, degrees: np.ndarray, size: int | None, sigma: fl
             f"--size {side} does not fit {bins} bins: use --size {bins}, for an object inside the circle{whole}"
         )
     noise = _noise_level(sinogram) if sigma is None else sigma
-    return Problem(sinogram, Radon(degrees, (side, side), circle=circle), noise, estimated=sigma is None)
+    H = Radon(degrees, (side, side), circle=circle)
+    return Problem(sinogram, H, noise, estimated=sigma is None, keep=_inside_circle if circle else lambda x: x)
+
+
+def _inside_circle(x: Tensor) -> Tensor:
+    """Zero outside the circle, of which few rays have seen anything, as in scikit-image."""
+    places = torch.arange(x.shape[-1], device=x.device) - x.shape[-1] // 2
+    return torch.where(places[:, None] ** 2 + places**2 <= (x.shape[-1] // 2) ** 2, x, 0)
 
 
 def _noise_level(sinogram: Tensor) -> float:
@@ -231,7 +238,8 @@ def _angles_first(sinogram: np.ndarray, number: int, layout: Layout) -> Tensor:
     found = rows if layout is Layout.angles_bins else columns
     if found != number:
         raise ValueError(
-            f"the sinogram is {rows} x {columns}: with --layout {layout.value} it has {found} angles, not {number}"
+            f"the sinogram is {rows} x {columns}: with --layout {layout.value} it has {found} angles, "
+            f"but --angles says {number}"
         )
     array = sinogram if layout is Layout.angles_bins else sinogram.T
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None, None]

@@ -1,0 +1,75 @@
+"""Pictures with holes."""
+
+import os
+
+import numpy as np
+import pytest
+from cli.helpers import load, noise, only_result, pixels, psnr, save
+
+QUICK = ("--tolerance", "1e-2")
+
+
+def damaged(size=40, sigma=3):
+    clean = pixels(size=size)
+    known = np.random.default_rng(0).random((size, size)) < 0.7
+    return clean, np.where(known, clean + noise(clean.shape, sigma), 200), known
+
+
+@pytest.mark.parametrize("value", [255, 1])
+def test_what_is_not_black_is_known(deal, value):
+    clean, picture, known = damaged()
+    save("in.png", picture)
+    save("mask.png", known * value)
+    code, out, err = deal("inpaint", "in.png", "mask.png", "out.png", *QUICK, "--json")
+    assert (code, err) == (0, "")
+    result = only_result(out)
+    assert result["estimated"] is True
+    assert result["sigma"] == pytest.approx(3, abs=1.5)
+    restored = load("out.png")
+    assert psnr(restored[~known], clean[~known]) > 24  # of holes that were far from it
+    assert psnr(restored[known], clean[known]) > 36
+
+
+def test_the_mask_as_an_option_in_colour(deal):
+    clean = pixels("astronaut", 24)
+    known = np.ones((24, 24, 3)) * 255
+    known[10:14] = 0
+    save("in.png", np.where(known > 0, clean, 0))
+    np.save("mask.npy", known[..., 0])
+    code, _, err = deal("inpaint", "in.png", "out.png", "--mask", "mask.npy", "--sigma", 1, *QUICK)
+    assert (code, err) == (0, "")
+    assert psnr(load("out.png")[known > 0], clean[known > 0]) > 38
+    assert psnr(load("out.png")[10:14], clean[10:14]) > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["in.png", "out.png"], "IN MASK OUT"),
+        (["in.png", "mask.png", "out.png", "--mask", "mask.png"], "IN MASK OUT"),
+        (["in.png", "other.png", "out.png"], "the mask is 20 x 20, the picture 32 x 32"),
+        (["in.png", "black.png", "out.png"], "no pixel is known"),
+        (["in.png", "sparse.png", "out.png"], "give --sigma"),
+        (["in.png", "missing.png", "out.png"], "missing.png: no such file"),
+        (["in.png", "mask.jpg", "out.png"], "save the mask as PNG"),
+        (["in.png", "out.png", "--mask", "random:0.5"], "is for --simulate"),
+        (["in.png", "out.png", "--mask", "random:1.5", "--simulate"], "such as random:0.5"),
+        (["in.png", "out.png", "--mask", "random:half", "--simulate"], "such as random:0.5"),
+        (["in.png", "mask.png", "in.png"], "would overwrite the input"),
+    ],
+)
+def test_bad_input(deal, arguments, message):
+    save("in.png", pixels(size=32))
+    save("mask.png", np.full((32, 32), 255))
+    save("mask.jpg", np.full((32, 32), 255))
+    save("other.png", np.full((20, 20), 255))
+    save("black.png", np.zeros((32, 32)))
+    sparse = np.zeros((32, 32))
+    sparse[::2, ::2] = 255
+    save("sparse.png", sparse)
+    code, out, err = deal("inpaint", *arguments)
+    assert code == 1
+    assert out == ""
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not os.path.exists("out.png")
