@@ -8,6 +8,7 @@ import sigpy.mri
 import torch
 from conftest import picture, relative
 
+import torchdeal as td
 from torchdeal.operators import MultiCoilFourier
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
@@ -40,3 +41,15 @@ def test_examples_of_mri(tmp_path, monkeypatch):
         if number == 0:
             assert relative(names["rec"].x.abs(), image) < 0.1
     assert (tmp_path / "image.png").stat().st_size > 0
+
+
+def test_example_of_an_operator():
+    torch.manual_seed(0)
+    x = picture(size=64)
+    names = {"x": x}
+    (example,) = re.findall(r"```python\n(.*?)```", (DOCUMENTS / "operators.md").read_text(), re.DOTALL)
+    exec(compile(example, "operators.md", "exec"), names)
+    assert td.operators.adjoint_gap(names["H"]) < 1e-5
+    assert names["rec"].converged
+    enlarged = torch.nn.functional.interpolate(names["y"], scale_factor=2, mode="bicubic")
+    assert relative(names["rec"].x, x) < 0.9 * relative(enlarged, x)

@@ -253,6 +253,12 @@ def test_torch_precision_settings_of_the_caller_do_not_matter(gray):
     assert run.stdout.strip() == "CONVERGED"
 
 
+@pytest.mark.parametrize("function", [lambda x: x**2, lambda x: x.abs(), lambda x: x + 1])
+def test_operator_that_is_not_linear_is_refused(gray, function):
+    with pytest.raises(ValueError, match=r"the operator is not linear: H\(u \+ 2 v\) differs"):
+        td.reconstruct(noisy(picture(size=24), 15), (function, lambda y: y), model=gray, sigma=15 / 255, lam=1.0)
+
+
 def test_operator_that_returns_nan_is_refused(gray):
     y = noisy(picture(size=24), 15)
     with pytest.raises(ValueError, match="operator: the adjoint returned NaN"):

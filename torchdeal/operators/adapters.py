@@ -148,9 +148,15 @@ def adjoint_gap(obj: Any, x: Tensor | None = None) -> float:
 
 
 def check_adjoint(operator: Operator, x: Tensor) -> None:
-    """Raise ValueError if the adjoint of `operator` is wrong for images like `x`."""
+    """Raise ValueError if `operator` is not linear, or its adjoint wrong, for images like `x`."""
     gap, left, right = _adjointness(operator, x)
-    if gap > ADJOINT_TOLERANCE:
+    if gap > ADJOINT_TOLERANCE:  # what has an adjoint is linear, so that only now this can be the reason
+        deviation = _nonlinearity(operator, x)
+        if deviation > ADJOINT_TOLERANCE:
+            raise ValueError(
+                f"the operator is not linear: H(u + 2 v) differs from H u + 2 H v by {deviation:.1e} of its size for "
+                "random u and v. Take its constant part out of the operator and the measurements, or linearise it."
+            )
         raise ValueError(
             f"the adjoint does not belong to the forward operator: <H u, v> = {left:.6g} but <u, H^T v> = {right:.6g} "
             f"for random u and v (relative gap {gap:.1e}). The adjoint must be the exact (conjugate) transpose."
@@ -186,6 +192,15 @@ def _one_gap(operator: Operator, x: Tensor, generator: torch.Generator) -> tuple
         left, right = left.real, right.real
     scale = float(torch.linalg.vector_norm(Hu))  # that of <H u, v> for normal v
     return abs(left - right) / scale if scale else abs(right), left, right
+
+
+def _nonlinearity(operator: Operator, x: Tensor) -> float:
+    """`||H(u + 2 v) - H u - 2 H v||`, relative."""
+    generator = torch.Generator().manual_seed(0)
+    u, v = _random_like(x, generator), _random_like(x, generator)
+    whole = operator.forward(u + 2 * v)
+    difference = whole - operator.forward(u) - 2 * operator.forward(v)
+    return float(torch.linalg.vector_norm(difference) / torch.linalg.vector_norm(whole).clamp_min(1e-30))
 
 
 def _random_like(like: Tensor, generator: torch.Generator) -> Tensor:
