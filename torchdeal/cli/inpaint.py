@@ -96,7 +96,7 @@ def inpaint(
             raise ValueError(f"{mask_name}: the mask is {_size(known)}, the picture {_size(picture)}: make them equal")
         holes = Mask(known)
         return picture_problem(
-            picture if simulate else holes.forward(picture),
+            picture if simulate else _with_gray_holes(picture, known),
             holes,
             settings,
             estimate=lambda y: _noise_of_known(y, known),
@@ -151,6 +151,11 @@ def _share(text: str) -> float:
     if not 0 < share <= 1:
         raise ValueError(f"--mask {text}: give the share of the pixels that is known, such as random:0.5")
     return share
+
+
+def _with_gray_holes(picture: Tensor, known: Tensor) -> Tensor:
+    """What stands in the holes does not matter to the result; it must not to the range of the picture either."""
+    return torch.where(known, picture, picture[..., known].mean())
 
 
 def _noise_of_known(y: Tensor, known: Tensor) -> float:

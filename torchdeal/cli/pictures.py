@@ -96,7 +96,7 @@ def _white(y: Tensor, H: Operator, settings: Settings) -> float:
     """255, unless the picture uses little of that: then the range of a rough reconstruction."""
     if settings.data_range is not None or float(y.max() - y.min()) > LITTLE * WHITE:
         return WHITE
-    return image_range(H, y)
+    return image_range(H, y - y.mean())  # what is rough would take a large offset, falling at the border, for a range
 
 
 def check_kernel_fits(kernel: Tensor, size: Sequence[int]) -> None:
