@@ -176,7 +176,7 @@ def measure(plan: Plan, say: Say, save: Callable[[list[Level], dict[str, Any]], 
     started = time.perf_counter()
     if plan.threads:
         torch.set_num_threads(plan.threads)
-    paths = _images(plan.folder)[: plan.limit]
+    paths = list_images(plan.folder)[: plan.limit]
     source = plan.model or ("color" if len(_read(paths[0])) == 3 else "gray")
     model = load(source, device=plan.device)
     if plan.crop is not None and plan.crop < model.min_size:
@@ -232,7 +232,8 @@ def _centre(image: Tensor, size: int, path: Path) -> Tensor:
     return image[:, top : top + size, left : left + size]
 
 
-def _images(folder: Path) -> list[Path]:
+def list_images(folder: Path) -> list[Path]:
+    """The image files of a folder, by name. Raises ValueError where there is none."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; give a folder of clean images")
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
