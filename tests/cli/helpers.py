@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import torch
 from conftest import picture
 from PIL import Image
 
@@ -32,7 +31,3 @@ def noise(shape, sigma, seed=0):
 def only_result(out):
     (result,) = json.loads(out)["results"]
     return result
-
-
-def as_tensor(array):
-    return torch.from_numpy(array)[None, None].float()

@@ -56,6 +56,7 @@ def test_the_mask_as_an_option_in_colour(deal):
         (["in.png", "out.png", "--mask", "random:1.5", "--simulate"], "such as random:0.5"),
         (["in.png", "out.png", "--mask", "random:half", "--simulate"], "such as random:0.5"),
         (["in.png", "mask.png", "in.png"], "would overwrite the input"),
+        (["in.png", "mask.png", "mask.png"], "would overwrite the input"),
     ],
 )
 def test_bad_input(deal, arguments, message):

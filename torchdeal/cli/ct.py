@@ -14,8 +14,20 @@ import typer
 from torch import Tensor
 
 from torchdeal import files
-from torchdeal.cli.pictures import check_distinct, read_gray, write_gray
-from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, measure, run, summarise
+from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
+from torchdeal.cli.problem import (
+    Job,
+    Outcome,
+    Problem,
+    Settings,
+    Solved,
+    Solver,
+    Truth,
+    deviation,
+    measure,
+    run,
+    summarise,
+)
 from torchdeal.cli.shared import (
     AsJson,
     Device,
@@ -38,7 +50,6 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 SIMULATED_SIGMA = 0.01  # of the largest ray sum
 LEAST_NOISE = 1e-3  # of the largest ray sum, where it is estimated
-MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -124,8 +135,7 @@ def ct(
     degrees = _angles(angles)
     check_distinct(source, target)
     files.check_writable(target)
-    if save_degraded:
-        files.check_writable(save_degraded)
+    check_degraded(save_degraded, source, target)
     if simulate:
         optional("skimage.transform", "filtered back-projection", "demo")  # better before the work than after
 
@@ -185,8 +195,7 @@ def _noise_level(sinogram: Tensor) -> float:
     """From third differences along the detector, where line integrals are smooth, and noise is not."""
     values = sinogram.double()
     differences = values.diff(n=3, dim=-1) / math.sqrt(20)  # 1 + 9 + 9 + 1
-    deviation = float((differences - differences.median()).abs().median()) / MEDIAN_OF_NORMAL
-    return max(deviation, LEAST_NOISE * float(values.abs().max()))
+    return max(deviation(differences), LEAST_NOISE * float(values.abs().max()))
 
 
 def _angles(text: str) -> np.ndarray:

@@ -11,8 +11,8 @@ import typer
 from torch import Tensor
 
 from torchdeal import files
-from torchdeal.cli.pictures import picture_problem, restore_pictures
-from torchdeal.cli.problem import Problem, Settings
+from torchdeal.cli.pictures import check_distinct, picture_problem, restore_pictures
+from torchdeal.cli.problem import Problem, Settings, deviation
 from torchdeal.cli.shared import (
     AsJson,
     Channelwise,
@@ -34,7 +34,6 @@ from torchdeal.operators import Mask
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 RANDOM = "random:"
-MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 FEWEST_SQUARES = 100
 
 EXAMPLES = (
@@ -88,7 +87,7 @@ def inpaint(
         quiet=as_json,
     )
     source, mask_name, target = _arguments(paths, mask)
-    mask_for = _masks(mask_name, settings)
+    mask_for = _masks(mask_name, target, settings)
 
     def pose(picture: Tensor) -> Problem:
         known = mask_for(picture)
@@ -131,10 +130,11 @@ def _arguments(paths: list[Path], mask: str | None) -> tuple[Path, str, Path]:
     raise ValueError("give a picture, its mask and the output: IN MASK OUT, or IN OUT with --mask")
 
 
-def _masks(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
+def _masks(name: str, target: Path, settings: Settings) -> Callable[[Tensor], Tensor]:
     """What is known of a picture: by the file, or at random."""
     if not name.startswith(RANDOM):
         known = read_mask(Path(name))
+        check_distinct(Path(name), target)
         return lambda picture: known
     if not settings.simulate:
         raise ValueError(f"{name}: a random mask is for --simulate")
@@ -166,7 +166,7 @@ def _noise_of_known(y: Tensor, known: Tensor) -> float:
     if int(whole.sum()) < FEWEST_SQUARES:
         raise ValueError("too few known pixels are neighbours to estimate the noise: give --sigma")
     a, b, c, d = (y[..., rows, columns][..., whole] for rows, columns in corners)
-    return float(((a - b - c + d) / 2).abs().median()) / MEDIAN_OF_NORMAL
+    return deviation((a - b - c + d) / 2)
 
 
 def _size(image: Tensor) -> str:

@@ -14,7 +14,7 @@ import typer
 from torch import Tensor
 
 from torchdeal import files
-from torchdeal.cli.pictures import check_distinct, read_gray, write_gray
+from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
 from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, measure, run, summarise
 from torchdeal.cli.shared import (
     SIMULATION,
@@ -134,8 +134,7 @@ def mri(
     size = _crop_size(crop)
     check_result_path(target)
     check_distinct(source, target)
-    if save_degraded:
-        files.check_writable(save_degraded)
+    check_degraded(save_degraded, source, target)
 
     def problems() -> list[Problem]:
         if simulate:

@@ -51,7 +51,7 @@ def restore_pictures(paths: list[Path], pose: Callable[[Tensor], Problem], setti
     if settings.save_degraded:
         if len(jobs) > 1:
             raise ValueError("--save-degraded is one file: use it with one input")
-        files.check_writable(settings.save_degraded)
+        check_degraded(settings.save_degraded, *jobs[0])
     solver = Solver(settings)
     run(jobs, lambda job: _restore(job, pose, solver), as_json=settings.quiet)
 
@@ -107,12 +107,12 @@ def check_kernel_fits(kernel: Tensor, size: Sequence[int]) -> None:
         )
 
 
-def read_gray(path: Path, data_range: float | None = None) -> Tensor:
+def read_gray(path: Path) -> Tensor:
     """A picture for a simulation that knows no colour, `(1, 1, H, W)` in 0..1: the luma of a colour picture."""
     image = files.read(path)
     if image.pixels.ndim == 4:
         raise ValueError(f"{path}: a stack; simulate with one picture")
-    picture = to_tensor(image.pixels, data_range=data_range)[0].float()
+    picture = to_tensor(image.pixels)[0].float()
     if picture.shape[1] == 1:
         return picture
     return (picture * picture.new_tensor(LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
@@ -128,6 +128,14 @@ def check_distinct(source: Path, target: Path) -> None:
         raise FileNotFoundError(f"{source}: no such file")
     if target.exists() and target.samefile(source):
         raise ValueError(f"{target}: would overwrite the input; choose another output")
+
+
+def check_degraded(path: Path | None, source: Path, target: Path) -> None:
+    if path is not None:
+        files.check_writable(path)
+        check_distinct(source, path)
+        if path.resolve() == target.resolve():
+            raise ValueError(f"{path}: --save-degraded is the output; choose another file")
 
 
 def plan(paths: list[Path]) -> list[Job]:

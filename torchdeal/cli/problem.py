@@ -18,6 +18,7 @@ from torch import Tensor
 from torchdeal.benchmark.common import known
 from torchdeal.checkpoint import load
 from torchdeal.cli.shared import complain, interruptible, is_foreseeable, output
+from torchdeal.kspace.noise import MEDIAN_OF_NORMAL
 from torchdeal.model import DEAL
 from torchdeal.operators import Identity, Operator
 from torchdeal.quality import psnr, ssim
@@ -172,6 +173,11 @@ def measure(clean: Tensor, H: Operator, noise: float, seed: int) -> Tensor:
     draw = torch.randn(y.shape, dtype=y.dtype, generator=generator)
     # the deviation is that of the real and of the imaginary part: torch gives both together 1
     return y + noise * (math.sqrt(2) if y.is_complex() else 1.0) * draw
+
+
+def deviation(values: Tensor) -> float:
+    """The standard deviation of normal values around 0, by their median: some of them may be something else."""
+    return float(values.abs().median()) / MEDIAN_OF_NORMAL
 
 
 def summarise(job: Job, frames: Sequence[Solved], settings: Settings, started: float) -> Outcome:
