@@ -15,7 +15,7 @@ demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-deepinv: $(DEEPINV)/.ready
 	$(DEEPINV)/bin/python -m pytest tests/deepinverse
