@@ -14,6 +14,7 @@ from torchdeal.solvers import conjugate_gradient, sample_norms
 
 PATCH = 7
 RANGE_ITERATIONS = 10
+LEAST_SPREAD = 2.0  # with less noise lam would be so small that the problem is hard to solve, for nothing
 SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 4.0, 0.6, 13.0  # of the rule for sigma, on the 0..255 scale
 
 
@@ -51,8 +52,8 @@ def default_parameters(
 
     The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so
     `lam = kappa(s) (noise / s)^2`, which for `H = I` and `s = noise` is the learned value. What is left is s, which
-    grows with the noise that a plain inversion would leave in a pixel, `noise / gain(H)`. Its factor and power were
-    fitted on tuning images.
+    grows with the noise that a plain inversion would leave in a pixel, `noise / gain(H)`, which is taken to be 2 at
+    least. Its factor and power were fitted on tuning images.
 
     Args:
         weights: of the model.
@@ -64,9 +65,10 @@ def default_parameters(
     Returns:
         sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`.
     """
+    spread_of_one = 1 / gain(operator, like).clamp_min(torch.finfo(noise.dtype).tiny)
+    noise = torch.maximum(noise, LEAST_SPREAD / spread_of_one)
     if sigma is None:
-        spread = noise / gain(operator, like).clamp_min(torch.finfo(noise.dtype).tiny)
-        sigma = (SIGMA_FACTOR * spread**SIGMA_POWER).clamp(SIGMA_MIN, SIGMA_MAX)
+        sigma = (SIGMA_FACTOR * (noise * spread_of_one) ** SIGMA_POWER).clamp(SIGMA_MIN, SIGMA_MAX)
     return sigma, weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
 
 
