@@ -14,8 +14,9 @@ from skimage.metrics import peak_signal_noise_ratio
 from skimage.transform import iradon, radon
 
 import torchdeal as td
-from torchdeal.benchmark import inverse
-from torchdeal.benchmark.inverse import bicubic, random_columns, walk_uphill
+from torchdeal.benchmark import inverse, problems
+from torchdeal.benchmark.inverse import walk_uphill
+from torchdeal.benchmark.problems import bicubic, random_columns
 from torchdeal.benchmark.radon_matrix import RadonMatrix
 from torchdeal.operators import Radon, adjoint_gap
 
@@ -167,12 +168,12 @@ def test_ct(run, folder):
 
 def test_ct_slices_are_reduced_by_averaging():
     pixels = np.random.RandomState(0).rand(520, 512).astype(np.float32)
-    reduced = inverse._reduced(pixels, None, "a.png")
+    reduced = problems._reduced(pixels, None, "a.png")
     assert reduced.shape == (256, 256)
     assert reduced[3, 5] == pytest.approx(pixels[4 + 6 : 4 + 8, 10:12].mean(), abs=1e-6)
-    assert np.array_equal(inverse._reduced(pixels, 100, "a.png"), reduced[78:178, 78:178])
+    assert np.array_equal(problems._reduced(pixels, 100, "a.png"), reduced[78:178, 78:178])
     with pytest.raises(ValueError, match="too small for --crop 300"):
-        inverse._reduced(pixels, 300, "a.png")
+        problems._reduced(pixels, 300, "a.png")
 
 
 def test_radon_matrix_is_radon():
@@ -229,6 +230,7 @@ def test_psnr():
         (["bare", "--problem", "deblur"], "there is no image 01"),
         (["DATA", "--problem", "deblur", "--limit", "1", "--kernel", "5"], "there is no kernel 5"),
         (["DATA", "--problem", "deblur", "--limit", "1", "--crop", "64"], "smaller than --crop 64"),
+        (["part", "--problem", "all", "--limit", "1"], "CBSD68: no such folder"),  # before anything is measured
         (["DATA", "--limit", "0"], "limit must be at least 1"),
         (["DATA", "--crop", "20"], "crop must be at least 32"),
         (["DATA", "--noise", "0"], "noise must be finite and above 0"),
@@ -243,6 +245,9 @@ def test_bad_input_is_one_clear_line(run, folder, tmp_path, arguments, message):
     (tmp_path / "bare/test/CT/a.png").write_bytes(b"no image")
     for name in ("Set12/07.png", "CBSD68/0000.png"):
         Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "bare/test" / name)
+    for name in ("test/Set12/01.png", "kernels/Levin09.npz"):
+        (tmp_path / "part" / name).parent.mkdir(parents=True)
+        (tmp_path / "part" / name).write_bytes((folder / name).read_bytes())
     _, out, code = run(*(folder if word == "DATA" else word for word in arguments))
     assert out == ""
     assert code.startswith("Error: ")

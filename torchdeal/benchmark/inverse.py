@@ -1,7 +1,7 @@
 """Deblurring, super-resolution, MRI and CT: DEAL beside a plain inversion and total variation, on simulated data.
 
-The problems are those of the paper, where its images are to be had (see `PROBLEMS` and the functions it names). Each
-setting, a kernel and a noise level, say, has the same rows, with the PSNR of every image:
+The problems are in `problems.py`. Each setting, a kernel and a noise level, say, has the same rows, with the PSNR of
+every image:
 
 - the plain answer: the blurred image, bicubic interpolation, zero-filling, filtered back-projection;
 - total variation, its strength tuned on these very images: more than a user could do;
@@ -20,21 +20,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchdeal import files
 from torchdeal.benchmark.common import (
     Say,
-    check_device,
     check_output,
     environment,
     finite,
@@ -42,87 +40,18 @@ from torchdeal.benchmark.common import (
     weights_checksum,
     write_text,
 )
-from torchdeal.benchmark.denoising import draw_noise, list_images, read_clean
-from torchdeal.benchmark.radon_matrix import RadonMatrix
+from torchdeal.benchmark.problems import PROBLEMS, SCALES, Case, Plan, Setting, bundled_model
 from torchdeal.benchmark.total_variation import minimise_total_variation
-from torchdeal.checkpoint import load
-from torchdeal.extras import optional
 from torchdeal.model import DEAL
-from torchdeal.operators import Blur, Downsample, Fourier, Operator, Radon
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Status
 from torchdeal.tuning import default_parameters
 
 FORMAT = "torchdeal-benchmark-inverse-1"
-DEBLUR_IMAGES, DEBLUR_KERNELS = ("01", "02", "05"), (1, 3)
-DEBLUR_PAPER = {2.55: 0.5, 7.65: 2.5}  # noise on the 0..255 scale: lam, at PAPER_SIGMA
-PATCH, SCALES, SUPERRESOLUTION_KERNELS = 256, (2, 3), (0, 1, 2, 3)
-SUPERRESOLUTION_PAPER = {2.55: 0.28, 7.65: 2.5, 12.75: 5.5}
-PAPER_SIGMA = 15.0
-ACCELERATION, CENTRE_FRACTION, KSPACE_NOISE = 4, 0.08, 0.002
-ANGLES, CT_SIZE, SINOGRAM_NOISE = 60, 256, 0.01  # the noise relative to the largest value of the sinogram
-
 PLAIN, TV, RULE, PAPER, BEST = "plain", "total variation", "DEAL", "DEAL, paper", "DEAL, best lam"
 ROUGH_GAP, GAP = 1e-2, 1e-3  # of total variation: while its strength is looked for, and at last
 NORM_MARGIN = 1.01  # power iterations give the norm of an operator from below
 LONGEST_WALK = 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be measured. Raises ValueError for what cannot be."""
-
-    data: Path
-    problems: tuple[str, ...]
-    limit: int | None = None  # the first images of each problem only
-    crop: int | None = None  # side of the square at the centre of the images
-    kernels: tuple[int, ...] = ()  # empty: those of the protocol
-    scales: tuple[int, ...] = SCALES
-    noises: tuple[float, ...] = ()  # of deblurring and super-resolution; empty: those of the protocol
-    device: str = "cpu"
-    tolerance: float = DEFAULT_TOLERANCE
-    max_iterations: int = DEFAULT_MAX_ITERATIONS
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        check_device(self.device)
-        if not self.data.is_dir():
-            raise ValueError(f"{self.data}: no such folder; give the one that holds test/ and kernels/")
-        for name, least in (("limit", 1), ("crop", 32), ("max_iterations", 1), ("threads", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name.replace('_', '-')} must be at least {least}, got {value}")
-        if not 0 < self.tolerance < math.inf:
-            raise ValueError(f"tolerance must be finite and above 0, got {self.tolerance:g}")
-        for noise in self.noises:
-            if not 0 < noise < math.inf:
-                raise ValueError(f"noise must be finite and above 0, got {noise:g}")
-        if min(self.scales) < 2:
-            raise ValueError(f"scale must be at least 2, got {min(self.scales)}")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One image and what was measured of it, `(1, ...)` each."""
-
-    image: str
-    clean: Tensor
-    operator: Operator
-    y: Tensor
-    noise: float  # standard deviation in the units of y, of the real and of the imaginary part
-    plain: Tensor
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Images of one problem with one operator and one noise level."""
-
-    problem: str
-    name: str
-    cases: list[Case]
-    paper: tuple[float, float] | None = None  # sigma on the 0..255 scale and lam
-    eight_bit: bool = False  # PSNR is taken of 8-bit images
-    walk_from: int = 4  # where the search for the strength of total variation starts
 
 
 @dataclass(frozen=True)
@@ -171,169 +100,9 @@ class Result:
         return None if first is None or second is None else first - second
 
 
-# ---------------------------------------------------------------- problems
-
-
-def deblurring(plan: Plan) -> Iterator[Setting]:
-    """Circular motion blur; the blurred image is rounded to 8 bits before noise is added."""
-    model = _model("gray", plan.device)
-    paths = [_named(plan.data / "test" / "Set12", name) for name in DEBLUR_IMAGES[: plan.limit]]
-    kernels = _kernels(plan.data / "kernels" / "Levin09.npz", plan.kernels or DEBLUR_KERNELS)
-    for number, kernel in kernels.items():
-        for noise in plan.noises or DEBLUR_PAPER:
-            cases = []
-            for path in paths:
-                clean = _tensor(read_clean(path, model, plan.crop))
-                operator = Blur(kernel)
-                blurred = (operator.forward(clean).clamp(0, 1) * 255).round() / 255
-                y = blurred + _white_noise(blurred, noise)
-                cases.append(Case(path.name, clean, operator, y, noise / 255, y))
-            paper = (PAPER_SIGMA, DEBLUR_PAPER[noise]) if noise in DEBLUR_PAPER else None
-            yield Setting("deblur", f"kernel {number}, noise {noise:g}", cases, paper, eight_bit=True)
-
-
-def superresolution(plan: Plan) -> Iterator[Setting]:
-    """Every s-th pixel of a colour image after a circular Gaussian blur."""
-    model = _model("color", plan.device)
-    paths = list_images(plan.data / "test" / "CBSD68")[: plan.limit]
-    kernels = _kernels(plan.data / "kernels" / "kernels_12.npz", plan.kernels or SUPERRESOLUTION_KERNELS)
-    for scale in plan.scales:
-        size = (plan.crop or PATCH) // scale * scale
-        for number, kernel in kernels.items():
-            for noise in plan.noises or SUPERRESOLUTION_PAPER:
-                cases = []
-                for path in paths:
-                    clean = _tensor(read_clean(path, model, size))
-                    operator = Downsample(scale, kernel)
-                    y = operator.forward(clean)
-                    y = y + _white_noise(y, noise)
-                    cases.append(Case(path.name, clean, operator, y, noise / 255, bicubic(y, scale)))
-                paper = (PAPER_SIGMA, SUPERRESOLUTION_PAPER[noise]) if noise in SUPERRESOLUTION_PAPER else None
-                yield Setting("superresolution", f"x {scale}, kernel {number}, noise {noise:g}", cases, paper)
-
-
-def mri(plan: Plan) -> Iterator[Setting]:
-    """Single-coil k-space of a real image, a fourth of its columns."""
-    model = _model("gray", plan.device)
-    cases = []
-    for index, path in enumerate(list_images(plan.data / "test" / "MRI-knee")[: plan.limit]):
-        clean = _tensor(read_clean(path, model, plan.crop))
-        clean = clean / clean.max().clamp_min(1 / 255)
-        columns = random_columns(clean.shape[-1], np.random.RandomState(index))
-        operator = Fourier(torch.from_numpy(columns).expand(clean.shape[-2:]))
-        draws = np.random.RandomState(0).normal(0, KSPACE_NOISE, (2, *clean.shape)).astype(np.float32)
-        y = operator.forward(clean + 0j) + operator._sampled(torch.complex(*torch.from_numpy(draws)))
-        cases.append(Case(path.name, clean, operator, y, KSPACE_NOISE, operator.adjoint(y)))
-    name = f"{ACCELERATION} x, centre {CENTRE_FRACTION:g}, noise {KSPACE_NOISE:g}"
-    yield Setting("mri", name, cases, walk_from=14)
-
-
-def ct(plan: Plan) -> Iterator[Setting]:
-    """Parallel-beam projections of chest slices, reduced to about `CT_SIZE` by averaging pixels."""
-    model = _model("gray", plan.device)
-    angles = np.arange(ANGLES) * (180 / ANGLES)
-    matrix = cache(lambda size: RadonMatrix(Radon(angles, size)))  # images of one size share it
-    cases = []
-    for path in list_images(plan.data / "test" / "CT")[: plan.limit]:
-        clean = _tensor(_reduced(read_clean(path, model), plan.crop, path))
-        operator = matrix(tuple(clean.shape[-2:]))
-        y = operator.forward(clean)
-        noise = SINOGRAM_NOISE * float(y.max())
-        y = y + torch.from_numpy(np.random.RandomState(0).normal(0, noise, tuple(y.shape)).astype(np.float32))
-        cases.append(Case(path.name, clean, operator, y, noise, filtered_backprojection(y, angles, clean)))
-    yield Setting("ct", f"{ANGLES} angles, noise {SINOGRAM_NOISE:.0%} of the maximum", cases, walk_from=6)
-
-
-PROBLEMS: dict[str, Callable[[Plan], Iterator[Setting]]] = {
-    "deblur": deblurring,
-    "superresolution": superresolution,
-    "mri": mri,
-    "ct": ct,
-}
-
-
-def bicubic(y: Tensor, scale: int) -> Tensor:
-    """Bicubic interpolation (Keys) with pixel (i, j) of y at (scale * i, scale * j), where it was taken."""
-    rows, columns = (_cubic_weights(length, scale).to(y) for length in y.shape[-2:])
-    return rows @ y @ columns.T
-
-
-def _cubic_weights(length: int, scale: int) -> Tensor:
-    """`(scale * length, length)`; beyond the border the last pixel is repeated."""
-    nearby = torch.arange(-2, length + 2)
-    distance = (torch.arange(scale * length)[:, None] / scale - nearby).abs()
-    near = (1.5 * distance - 2.5) * distance**2 + 1
-    far = ((2.5 - 0.5 * distance) * distance - 4) * distance + 2
-    weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
-    return torch.zeros(scale * length, length).index_add(1, nearby.clamp(0, length - 1), weights)
-
-
-def random_columns(width: int, generator: np.random.RandomState) -> np.ndarray:
-    """Which columns are sampled: those at the centre, the others at random, a fourth of all in the mean (fastMRI)."""
-    centre = round(CENTRE_FRACTION * width)
-    share = (width / ACCELERATION - centre) / (width - centre)
-    columns = generator.uniform(size=width) < share
-    first = (width - centre + 1) // 2
-    columns[first : first + centre] = True
-    return columns
-
-
-def filtered_backprojection(y: Tensor, angles: np.ndarray, clean: Tensor) -> Tensor:
-    """By scikit-image, with its ramp filter."""
-    transform = optional("skimage.transform", "filtered back-projection", "demo")
-    sinogram = y[0, 0].double().numpy().T
-    image = transform.iradon(sinogram, angles, output_size=clean.shape[-1], filter_name="ramp", circle=False)
-    return torch.from_numpy(image).float()[None, None]
-
-
-def _kernels(path: Path, numbers: Sequence[int]) -> dict[int, np.ndarray]:
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file; it should hold the blur kernels k0, k1, ...")
-    try:
-        with np.load(path) as archive:
-            missing = [number for number in numbers if f"k{number}" not in archive]
-            if missing:
-                raise ValueError(f"{path}: there is no kernel {missing[0]}")
-            return {number: archive[f"k{number}"].astype(np.float32) for number in numbers}
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from None
-
-
-def _named(folder: Path, name: str) -> Path:
-    for path in list_images(folder):
-        if path.stem == name:
-            return path
-    raise ValueError(f"{folder}: there is no image {name}")
-
-
-def _reduced(clean: np.ndarray, crop: int | None, path: Path) -> np.ndarray:
-    """The square at the centre, pixels averaged in blocks so that about `CT_SIZE` are left on a side."""
-    block = max(1, min(clean.shape) // CT_SIZE)
-    side = crop or min(clean.shape) // block
-    if side * block > min(clean.shape):
-        raise ValueError(f"{path}: the image is {clean.shape[0]} x {clean.shape[1]}, too small for --crop {crop}")
-    top, left = ((length - side * block) // 2 for length in clean.shape)
-    square = clean[top : top + side * block, left : left + side * block]
-    return square.reshape(side, block, side, block).mean((1, 3))
-
-
-def _tensor(image: np.ndarray) -> Tensor:
-    pixels = torch.from_numpy(np.ascontiguousarray(image)).float()
-    return pixels[None, None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)[None].contiguous()
-
-
-def _white_noise(like: Tensor, sigma: float) -> Tensor:
-    """That of the protocol: drawn anew for every image, in the order rows, columns, colours."""
-    channels, height, width = like.shape[1:]
-    return _tensor(draw_noise((height, width) if channels == 1 else (height, width, channels), sigma))
-
-
-# ---------------------------------------------------------------- methods
-
-
 def compare(setting: Setting, plan: Plan, say: Say) -> Result:
     """All methods on one setting."""
-    model = _model("color" if setting.cases[0].clean.shape[1] == 3 else "gray", plan.device)
+    model = bundled_model("color" if setting.cases[0].clean.shape[1] == 3 else "gray", plan.device)
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -462,14 +231,6 @@ def psnr(x: Tensor, clean: Tensor, eight_bit: bool = False) -> float:
     return -10 * math.log10(float((x - clean.double()).square().mean()))
 
 
-@cache
-def _model(name: str, device: str) -> DEAL:
-    return load(name, device=device)
-
-
-# ---------------------------------------------------------------- the command
-
-
 def measure(plan: Plan, say: Say, save: Callable[[list[Result], dict[str, Any]], None]) -> tuple[list[Result], dict]:
     """Run the plan.
 
@@ -482,6 +243,8 @@ def measure(plan: Plan, say: Say, save: Callable[[list[Result], dict[str, Any]],
     if plan.threads:
         torch.set_num_threads(plan.threads)
     results, conditions = [], _conditions(plan)
+    for problem in plan.problems:
+        next(PROBLEMS[problem](plan))  # what cannot be read ends the run now, not after an hour
     for problem in plan.problems:
         for setting in PROBLEMS[problem](plan):
             results.append(compare(setting, plan, lambda line: say(f"[{time.perf_counter() - started:7.1f} s] {line}")))
@@ -583,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--scale", type=int, action="append", default=[], help="of super-resolution: 2 and 3 by default"
     )
     parser.add_argument("--noise", type=float, action="append", default=[], help="0..255; deblurring, super-resolution")
-    parser.add_argument("--device", choices=("cpu", "cuda", "mps"), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--tolerance", type=float, default=DEFAULT_TOLERANCE)
     parser.add_argument("--max-iterations", type=int, default=DEFAULT_MAX_ITERATIONS)
     parser.add_argument("--threads", type=int)
