@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 import torch
 
 import torchdeal
+from torchdeal import files
 from torchdeal.atomic import replacing
 from torchdeal.checkpoint import BUNDLED, bundled_path
 
@@ -47,6 +50,32 @@ def check_device(device: str) -> None:
     """Raise if the device is not there."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("no CUDA device is available: use --device cpu")
+
+
+def check_least(plan: Any, **least: int) -> None:
+    """Raise if one of these fields of the plan is below its least value; None is not."""
+    for name, bound in least.items():
+        value = getattr(plan, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name.replace('_', '-')} must be at least {bound}, got {value}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise if the value is not finite and above 0."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be finite and above 0, got {value:g}")
+
+
+@contextmanager
+def one_line_errors(output: Path, units: str) -> Iterator[None]:
+    """What is wrong with the input ends the program with one line; Ctrl-C says where the finished units are."""
+    try:
+        yield
+    except (files.ImageFileError, ImportError, ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        print(f"Interrupted: the {units} that were finished are in {output}", file=sys.stderr)
+        sys.exit(130)
 
 
 def check_output(path: Path) -> None:

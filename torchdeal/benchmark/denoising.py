@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -31,10 +30,13 @@ from torchdeal import files
 from torchdeal.benchmark.common import (
     Say,
     check_device,
+    check_least,
     check_output,
+    check_positive,
     environment,
     finite,
     known,
+    one_line_errors,
     weights_checksum,
     write_text,
 )
@@ -71,14 +73,9 @@ class Plan:
     def __post_init__(self) -> None:
         check_device(self.device)
         for sigma in self.sigmas:
-            if not 0 < sigma < math.inf:
-                raise ValueError(f"sigma must be finite and above 0, got {sigma:g}")
-        if not 0 < self.tolerance < math.inf:
-            raise ValueError(f"tolerance must be finite and above 0, got {self.tolerance:g}")
-        for name, least in (("max_iterations", 1), ("limit", 1), ("starts", 0), ("threads", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name.replace('_', '-')} must be at least {least}, got {value}")
+            check_positive("sigma", sigma)
+        check_positive("tolerance", self.tolerance)
+        check_least(self, max_iterations=1, limit=1, starts=0, threads=1)
 
 
 @dataclass(frozen=True)
@@ -378,7 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args(arguments)
-    try:
+    with one_line_errors(given.json, "noise levels"):
         plan = Plan(
             folder=given.folder,
             sigmas=tuple(given.sigma or SIGMAS),
@@ -397,11 +394,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say=lambda line: print(line, flush=True),
             save=lambda levels, settings: write_text(given.json, to_json(levels, settings)),
         )
-    except (files.ImageFileError, ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-    except KeyboardInterrupt:
-        print(f"Interrupted: the noise levels that were finished are in {given.json}", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -30,22 +28,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.benchmark.common import (
     Say,
     check_output,
     environment,
     finite,
     known,
+    one_line_errors,
     weights_checksum,
     write_text,
 )
-from torchdeal.benchmark.problems import PROBLEMS, SCALES, Case, Plan, Setting, bundled_model
+from torchdeal.benchmark.problems import (
+    PROBLEMS,
+    SCALES,
+    Case,
+    Plan,
+    Setting,
+    bundled_model,
+    psnr,
+    rule_parameters,
+)
 from torchdeal.benchmark.total_variation import minimise_total_variation
 from torchdeal.model import DEAL
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Status
-from torchdeal.tuning import default_parameters
 
 FORMAT = "torchdeal-benchmark-inverse-1"
 PLAIN, TV, RULE, PAPER, BEST = "plain", "total variation", "DEAL", "DEAL, paper", "DEAL, best lam"
@@ -111,7 +117,7 @@ def compare(setting: Setting, plan: Plan, say: Say) -> Result:
 
     add(Row(PLAIN, None, [_answer(setting, case, case.plain, 0.0) for case in setting.cases]))
     add(_tuned_total_variation(setting, plan))
-    rule = [_rule_parameters(model, case, plan.device) for case in setting.cases]
+    rule = [_as_numbers(*rule_parameters(model, case)) for case in setting.cases]
     solve = partial(_deal, setting, model, plan)
     by_rule = [solve(case, *parameters) for case, parameters in zip(setting.cases, rule, strict=True)]
     add(Row(RULE, None, [answer for answer, _ in by_rule]))
@@ -166,12 +172,7 @@ def _tuned_total_variation(setting: Setting, plan: Plan) -> Row:
     return Row(TV, tuned, answers(k, GAP))
 
 
-def _rule_parameters(model: DEAL, case: Case, device: str) -> tuple[float, float]:
-    """Sigma on the 0..255 scale and lam, as `reconstruct` takes them from the noise."""
-    like = case.clean.to(device)
-    noise = torch.tensor([case.noise * 255], device=device)
-    with torch.no_grad():
-        sigma, lam = default_parameters(model.weights(), case.operator.to(device), like, noise)
+def _as_numbers(sigma: Tensor, lam: Tensor) -> tuple[float, float]:
     return float(sigma), float(lam)
 
 
@@ -222,13 +223,6 @@ def _deal(
 
 def _answer(setting: Setting, case: Case, x: Tensor, seconds: float, **details: Any) -> Answer:
     return Answer(case.image, psnr(x, case.clean, setting.eight_bit), seconds, **details)
-
-
-def psnr(x: Tensor, clean: Tensor, eight_bit: bool = False) -> float:
-    """Of images in 0..1, clipped; after rounding to 8 bits if asked for."""
-    x = x.double().clamp(0, 1)
-    x = (x * 255).round() / 255 if eight_bit else x
-    return -10 * math.log10(float((x - clean.double()).square().mean()))
 
 
 def measure(plan: Plan, say: Say, save: Callable[[list[Result], dict[str, Any]], None]) -> tuple[list[Result], dict]:
@@ -352,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args(arguments)
-    try:
+    with one_line_errors(given.json, "settings"):
         plan = Plan(
             data=given.data,
             problems=tuple(PROBLEMS) if given.problem == "all" else (given.problem,),
@@ -373,11 +367,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save=lambda results, conditions: write_text(given.json, to_json(results, conditions)),
         )
         print(table(results))
-    except (files.ImageFileError, ImportError, ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-    except KeyboardInterrupt:
-        print(f"Interrupted: the settings that were finished are in {given.json}", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

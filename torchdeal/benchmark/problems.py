@@ -16,20 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.common import check_device
+from torchdeal.benchmark.common import check_device, check_least, check_positive
 from torchdeal.benchmark.denoising import draw_noise, list_images, read_clean
 from torchdeal.benchmark.radon_matrix import RadonMatrix
 from torchdeal.checkpoint import load
 from torchdeal.extras import optional
 from torchdeal.model import DEAL
-from torchdeal.operators import Blur, Downsample, Fourier, Operator, Radon
+from torchdeal.operators import Blur, Downsample, Fourier, Mask, Operator, Radon
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+from torchdeal.tuning import default_parameters
 
+MOTION_KERNELS, GAUSSIAN_KERNELS = Path("kernels", "Levin09.npz"), Path("kernels", "kernels_12.npz")
 DEBLUR_IMAGES, DEBLUR_KERNELS = ("01", "02", "05"), (1, 3)
 DEBLUR_PAPER = {2.55: 0.5, 7.65: 2.5}  # noise on the 0..255 scale: lam, at PAPER_SIGMA
 PATCH, SCALES, SUPERRESOLUTION_KERNELS = 256, (2, 3), (0, 1, 2, 3)
 SUPERRESOLUTION_PAPER = {2.55: 0.28, 7.65: 2.5, 12.75: 5.5}
 PAPER_SIGMA = 15.0
+LEAST_CROP = 32
 ACCELERATION, CENTRE_FRACTION, KSPACE_NOISE = 4, 0.08, 0.002
 ANGLES, CT_SIZE, SINOGRAM_NOISE = 60, 256, 0.01  # the noise relative to the largest value of the sinogram
 
@@ -52,17 +55,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        if not self.data.is_dir():
-            raise ValueError(f"{self.data}: no such folder; give the one that holds test/ and kernels/")
-        for name, least in (("limit", 1), ("crop", 32), ("max_iterations", 1), ("threads", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name.replace('_', '-')} must be at least {least}, got {value}")
-        if not 0 < self.tolerance < math.inf:
-            raise ValueError(f"tolerance must be finite and above 0, got {self.tolerance:g}")
+        check_data(self.data)
+        check_least(self, limit=1, crop=LEAST_CROP, max_iterations=1, threads=1)
+        check_positive("tolerance", self.tolerance)
         for noise in self.noises:
-            if not 0 < noise < math.inf:
-                raise ValueError(f"noise must be finite and above 0, got {noise:g}")
+            check_positive("noise", noise)
         if min(self.scales) < 2:
             raise ValueError(f"scale must be at least 2, got {min(self.scales)}")
 
@@ -94,17 +91,11 @@ class Setting:
 def deblurring(plan: Plan) -> Iterator[Setting]:
     """Circular motion blur; the blurred image is rounded to 8 bits before noise is added."""
     model = bundled_model("gray", plan.device)
-    paths = [_named(plan.data / "test" / "Set12", name) for name in DEBLUR_IMAGES[: plan.limit]]
-    kernels = _kernels(plan.data / "kernels" / "Levin09.npz", plan.kernels or DEBLUR_KERNELS)
+    paths = [named_image(plan.data / "test" / "Set12", name) for name in DEBLUR_IMAGES[: plan.limit]]
+    kernels = read_kernels(plan.data / MOTION_KERNELS, plan.kernels or DEBLUR_KERNELS)
     for number, kernel in kernels.items():
         for noise in plan.noises or DEBLUR_PAPER:
-            cases = []
-            for path in paths:
-                clean = _tensor(read_clean(path, model, plan.crop))
-                operator = Blur(kernel)
-                blurred = (operator.forward(clean).clamp(0, 1) * 255).round() / 255
-                y = blurred + _white_noise(blurred, noise)
-                cases.append(Case(path.name, clean, operator, y, noise / 255, y))
+            cases = [blurred(path.name, clean_image(path, model, plan.crop), kernel, noise) for path in paths]
             paper = (PAPER_SIGMA, DEBLUR_PAPER[noise]) if noise in DEBLUR_PAPER else None
             yield Setting("deblur", f"kernel {number}, noise {noise:g}", cases, paper, eight_bit=True)
 
@@ -113,18 +104,12 @@ def superresolution(plan: Plan) -> Iterator[Setting]:
     """Every s-th pixel of a colour image after a circular Gaussian blur."""
     model = bundled_model("color", plan.device)
     paths = list_images(plan.data / "test" / "CBSD68")[: plan.limit]
-    kernels = _kernels(plan.data / "kernels" / "kernels_12.npz", plan.kernels or SUPERRESOLUTION_KERNELS)
+    kernels = read_kernels(plan.data / GAUSSIAN_KERNELS, plan.kernels or SUPERRESOLUTION_KERNELS)
     for scale in plan.scales:
         size = (plan.crop or PATCH) // scale * scale
         for number, kernel in kernels.items():
             for noise in plan.noises or SUPERRESOLUTION_PAPER:
-                cases = []
-                for path in paths:
-                    clean = _tensor(read_clean(path, model, size))
-                    operator = Downsample(scale, kernel)
-                    y = operator.forward(clean)
-                    y = y + _white_noise(y, noise)
-                    cases.append(Case(path.name, clean, operator, y, noise / 255, bicubic(y, scale)))
+                cases = [downsampled(path.name, clean_image(path, model, size), scale, kernel, noise) for path in paths]
                 paper = (PAPER_SIGMA, SUPERRESOLUTION_PAPER[noise]) if noise in SUPERRESOLUTION_PAPER else None
                 yield Setting("superresolution", f"x {scale}, kernel {number}, noise {noise:g}", cases, paper)
 
@@ -134,14 +119,9 @@ def mri(plan: Plan) -> Iterator[Setting]:
     model = bundled_model("gray", plan.device)
     cases = []
     for index, path in enumerate(list_images(plan.data / "test" / "MRI-knee")[: plan.limit]):
-        clean = _tensor(read_clean(path, model, plan.crop))
+        clean = clean_image(path, model, plan.crop)
         clean = clean / clean.max().clamp_min(1 / 255)
-        columns = random_columns(clean.shape[-1], np.random.RandomState(index))
-        operator = Fourier(torch.from_numpy(columns).expand(clean.shape[-2:]))
-        draws = np.random.RandomState(0).normal(0, KSPACE_NOISE, (2, *clean.shape)).astype(np.float32)
-        noise = torch.from_numpy(columns) * torch.complex(*torch.from_numpy(draws))
-        y = operator.forward(clean) + noise
-        cases.append(Case(path.name, clean, operator, y, KSPACE_NOISE, operator.adjoint(y)))
+        cases.append(column_sampled(path.name, clean, KSPACE_NOISE, seed=index))
     name = f"{ACCELERATION} x, centre {CENTRE_FRACTION:g}, noise {KSPACE_NOISE:g}"
     yield Setting("mri", name, cases, walk_from=14)
 
@@ -168,6 +148,60 @@ PROBLEMS: dict[str, Callable[[Plan], Iterator[Setting]]] = {
     "mri": mri,
     "ct": ct,
 }
+
+
+def blurred(image: str, clean: Tensor, kernel: np.ndarray | Tensor, noise: float) -> Case:
+    """Circular blur, rounded to 8 bits, then noise, on the 0..255 scale."""
+    operator = Blur(kernel)
+    rounded = (operator.forward(clean).clamp(0, 1) * 255).round() / 255
+    y = rounded + _white_noise(rounded, noise)
+    return Case(image, clean, operator, y, noise / 255, y)
+
+
+def downsampled(image: str, clean: Tensor, scale: int, kernel: np.ndarray, noise: float) -> Case:
+    """Circular blur and every `scale`-th pixel, then noise, on the 0..255 scale."""
+    operator = Downsample(scale, kernel)
+    y = operator.forward(clean)
+    y = y + _white_noise(y, noise)
+    return Case(image, clean, operator, y, noise / 255, bicubic(y, scale))
+
+
+def masked(image: str, clean: Tensor, share: float, noise: float) -> Case:
+    """This share of the pixels, at random, with noise on the 0..255 scale; the others are 0."""
+    generator = np.random.RandomState(0)  # one for both: with the same seed the noise would depend on the mask
+    shape = tuple(clean.shape[-2:])
+    operator = Mask(generator.uniform(size=shape) < share)
+    draws = generator.normal(0, noise / 255, shape).astype(np.float32)
+    y = operator.forward(clean + torch.from_numpy(draws))
+    return Case(image, clean, operator, y, noise / 255, y)
+
+
+def column_sampled(image: str, clean: Tensor, noise: float, seed: int) -> Case:
+    """Some columns of the k-space, of `random_columns`, with noise on real and imaginary part."""
+    columns = random_columns(clean.shape[-1], np.random.RandomState(seed))
+    operator = Fourier(torch.from_numpy(columns).expand(clean.shape[-2:]))
+    draws = np.random.RandomState(0).normal(0, noise, (2, *clean.shape)).astype(np.float32)
+    y = operator.forward(clean) + torch.from_numpy(columns) * torch.complex(*torch.from_numpy(draws))
+    return Case(image, clean, operator, y, noise, operator.adjoint(y))
+
+
+def rule_parameters(model: DEAL, case: Case, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sigma on the 0..255 scale and lam, `(B,)` each, as `reconstruct` takes them from the noise.
+
+    Where `sigma` is given, `(B,)`, lam is that of the rule for it.
+    """
+    device = next(model.parameters()).device
+    noise = torch.tensor([case.noise * 255], device=device)
+    with torch.no_grad():
+        sigma, lam = default_parameters(model.weights(), case.operator.to(device), case.clean.to(device), noise, sigma)
+    return sigma, lam.flatten()
+
+
+def psnr(x: Tensor, clean: Tensor, eight_bit: bool = False) -> float:
+    """Of images in 0..1, clipped; after rounding to 8 bits if asked for."""
+    x = x.double().clamp(0, 1)
+    x = (x * 255).round() / 255 if eight_bit else x
+    return -10 * math.log10(float((x - clean.double()).square().mean()))
 
 
 def bicubic(y: Tensor, scale: int) -> Tensor:
@@ -204,7 +238,14 @@ def filtered_backprojection(y: Tensor, angles: np.ndarray, clean: Tensor) -> Ten
     return torch.from_numpy(image).float()[None, None]
 
 
-def _kernels(path: Path, numbers: Sequence[int]) -> dict[int, np.ndarray]:
+def check_data(folder: Path) -> None:
+    """Raise if there is no such folder."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; give the one that holds test/ and kernels/")
+
+
+def read_kernels(path: Path, numbers: Sequence[int]) -> dict[int, np.ndarray]:
+    """Those with these numbers, float32. Raises ValueError where one is missing."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file; it should hold the blur kernels k0, k1, ...")
     try:
@@ -217,7 +258,8 @@ def _kernels(path: Path, numbers: Sequence[int]) -> dict[int, np.ndarray]:
         raise ValueError(f"{path}: cannot be read: {error}") from None
 
 
-def _named(folder: Path, name: str) -> Path:
+def named_image(folder: Path, name: str) -> Path:
+    """The file whose name without its ending is this one."""
     for path in list_images(folder):
         if path.stem == name:
             return path
@@ -233,6 +275,11 @@ def _reduced(clean: np.ndarray, crop: int | None, path: Path) -> np.ndarray:
     top, left = ((length - side * block) // 2 for length in clean.shape)
     square = clean[top : top + side * block, left : left + side * block]
     return square.reshape(side, block, side, block).mean((1, 3))
+
+
+def clean_image(path: Path, model: DEAL, crop: int | None) -> Tensor:
+    """`(1, C, H, W)` in 0..1; only its centre if `crop` is given."""
+    return _tensor(read_clean(path, model, crop))
 
 
 def _tensor(image: np.ndarray) -> Tensor:
