@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from skimage import data as pictures
 
 import torchdeal as td
@@ -47,6 +48,11 @@ def picture(name="camera", size=64, row=96, column=192):
     pixels = getattr(pictures, name)()[row : row + size, column : column + size] / 255
     tensor = torch.from_numpy(pixels).float()
     return tensor.permute(2, 0, 1)[None] if tensor.ndim == 3 else tensor[None, None]
+
+
+def centre(path):
+    """Of a picture of 40 x 40, as written for the benchmarks, the central 32 x 32 in 0..1."""
+    return np.asarray(Image.open(path))[4:36, 4:36] / 255
 
 
 def noisy(clean, sigma, seed=0):

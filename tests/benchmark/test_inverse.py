@@ -2,14 +2,14 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from conftest import picture, relative
+from conftest import centre, picture, relative
 from PIL import Image
 from scipy import ndimage
-from skimage import data
 from skimage.metrics import peak_signal_noise_ratio
 from skimage.transform import iradon, radon
 
@@ -21,44 +21,11 @@ from torchdeal.benchmark.radon_matrix import RadonMatrix
 from torchdeal.operators import Radon, adjoint_gap
 
 QUICK = ["--limit", "1", "--crop", "32", "--device", "cpu", "--tolerance", "1e-2", "--threads", "1"]
-KERNEL = np.outer([0.2, 0.5, 0.3], [0.1, 0.2, 0.4, 0.2, 0.1])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Small pictures and kernels, laid out as the data of the paper."""
-    path = tmp_path_factory.mktemp("data")
-    gray, colour = data.camera()[96:136, 192:232], data.astronaut()[8:48, 128:168]
-    (path / "kernels").mkdir()
-    np.savez(path / "kernels" / "Levin09.npz", k1=KERNEL, k3=KERNEL.T)
-    np.savez(path / "kernels" / "kernels_12.npz", k0=KERNEL, k1=KERNEL, k2=KERNEL, k3=KERNEL)
-    pictures = {"Set12/01": gray, "CBSD68/0000": colour, "MRI-knee/a": gray // 2, "CT/a": gray, "CT/b": gray}
-    for name, pixels in pictures.items():
-        file = path / "test" / f"{name}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(file)
-    return path
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
-    """The command, in a folder of its own; returns what it wrote, what it printed, and its exit code and message."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        code = 0
-        try:
-            inverse.main([*map(str, arguments), "--json", "a.json"])
-        except SystemExit as stop:
-            code = stop.code
-        path = tmp_path / "a.json"
-        return json.loads(path.read_text()) if path.exists() else None, capsys.readouterr().out, code
-
-    return run
-
-
-def centre(path):
-    return np.asarray(Image.open(path))[4:36, 4:36] / 255
+def run(command):
+    return partial(command, inverse.main)
 
 
 def rows(result):
@@ -69,13 +36,13 @@ def first(row):
     return row["answers"][0]
 
 
-def test_deblurring(run, folder, gray):
+def test_deblurring(run, folder, gray, kernel):
     content, out, code = run(folder, "--problem", "deblur", "--kernel", 1, "--noise", 7.65, *QUICK)
     assert code == 0
     (result,) = content["results"]
     assert (result["problem"], result["setting"]) == ("deblur", "kernel 1, noise 7.65")
     clean = centre(folder / "test/Set12/01.png")
-    blurred = np.round(ndimage.convolve(clean, KERNEL, mode="wrap") * 255) / 255
+    blurred = np.round(ndimage.convolve(clean, kernel, mode="wrap") * 255) / 255
     y = blurred + np.random.RandomState(0).normal(0, 7.65 / 255, clean.shape)
 
     def psnr(x):
@@ -85,7 +52,7 @@ def test_deblurring(run, folder, gray):
     methods = rows(result)
     assert list(methods) == ["plain", "total variation", "DEAL", "DEAL, paper", "DEAL, best lam"]
     assert first(methods["plain"])["psnr"] == pytest.approx(psnr(y), abs=0.01)  # a pixel may round the other way
-    operator = td.operators.Blur(KERNEL.astype(np.float32))
+    operator = td.operators.Blur(kernel.astype(np.float32))
     for method, parameters in {
         "DEAL": {"noise": 7.65 / 255},
         "DEAL, paper": {"sigma": 15 / 255, "lam": 2.5},
@@ -103,11 +70,11 @@ def test_deblurring(run, folder, gray):
     assert str(folder) not in json.dumps(content)
 
 
-def test_strength_of_total_variation_is_the_best_of_the_grid(run, folder):
+def test_strength_of_total_variation_is_the_best_of_the_grid(run, folder, kernel):
     content, *_ = run(folder, "--problem", "deblur", "--kernel", 1, "--noise", 2.55, *QUICK, "--max-iterations", 1)
     row = rows(content["results"][0])["total variation"]
     clean = torch.from_numpy(centre(folder / "test/Set12/01.png")).float()[None, None]
-    operator = td.operators.Blur(KERNEL.astype(np.float32))
+    operator = td.operators.Blur(kernel.astype(np.float32))
     blurred = (operator.forward(clean) * 255).round() / 255
     y = blurred + torch.from_numpy(np.random.RandomState(0).normal(0, 0.01, clean.shape)).float()
     scores = {}
@@ -117,17 +84,17 @@ def test_strength_of_total_variation_is_the_best_of_the_grid(run, folder):
     assert row["psnr"] == pytest.approx(max(scores.values()), abs=0.02)
 
 
-def test_superresolution(run, folder, color):
+def test_superresolution(run, folder, color, kernel):
     content, _, code = run(folder, "--problem", "superresolution", "--scale", 3, "--kernel", 0, "--noise", 2.55, *QUICK)
     assert code == 0
     assert content["results"][0]["setting"] == "x 3, kernel 0, noise 2.55"
     clean = (
         np.asarray(Image.open(folder / "test/CBSD68/0000.png"))[5:35, 5:35] / 255
     )  # 30 is the multiple of 3 below 32
-    blurred = np.stack([ndimage.convolve(channel, KERNEL, mode="wrap") for channel in clean.transpose(2, 0, 1)], -1)
+    blurred = np.stack([ndimage.convolve(channel, kernel, mode="wrap") for channel in clean.transpose(2, 0, 1)], -1)
     y = blurred[::3, ::3]
     y = (y + np.random.RandomState(0).normal(0, 2.55 / 255, y.shape)).astype(np.float32)
-    operator = td.operators.Downsample(3, KERNEL.astype(np.float32))
+    operator = td.operators.Downsample(3, kernel.astype(np.float32))
     solution = td.reconstruct(y, operator, model=color, sigma=15 / 255, lam=0.28, tolerance=1e-2)
     methods = rows(content["results"][0])
     expected = peak_signal_noise_ratio(clean, solution.x.clip(0, 1).astype(float), data_range=1)
