@@ -1,6 +1,7 @@
 """The same answers on a GPU. Collected everywhere, run where there is one."""
 
 import tempfile
+import warnings
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,7 +14,17 @@ from torchdeal.backends import DirectBackend, PackedBackend, choose_backend
 from torchdeal.backends.passes import unpack
 from torchdeal.model import Boundary
 from torchdeal.model.spline import even_spline
-from torchdeal.operators import Blur, Identity, NonCartesianFourier, adjoint_gap
+from torchdeal.operators import (
+    Blur,
+    Downsample,
+    Fourier,
+    Identity,
+    Mask,
+    MultiCoilFourier,
+    NonCartesianFourier,
+    Radon,
+    adjoint_gap,
+)
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
 from torchdeal.training import ImageSet, Trainer, parse_config
@@ -42,6 +53,56 @@ def test_deblurring_agrees_with_the_cpu_and_returns_to_where_it_came_from():
     on_gpu = td.reconstruct(y, H, device="cuda", **options)
     assert on_gpu.x.device.type == "cpu"
     assert relative(on_gpu.x, td.reconstruct(y, H, **options).x) < 3e-3
+
+
+def kernel(size=5):
+    window = torch.hann_window(size + 2, periodic=False)[1:-1]
+    return torch.outer(window, window) / window.sum() ** 2
+
+
+def columns(height, width):
+    """Which k-space is sampled: all columns in the middle, every third elsewhere."""
+    sampled = torch.arange(width) % 3 == 0
+    sampled[width // 2 - 4 : width // 2 + 4] = True
+    return sampled.expand(height, width)
+
+
+def coil_maps(coils, height, width):
+    return torch.randn(coils, height, width, dtype=torch.complex64, generator=torch.Generator().manual_seed(1))
+
+
+OPERATORS = {
+    "mask": lambda: Mask(torch.rand(48, 48, generator=torch.Generator().manual_seed(0)) < 0.5),
+    "circular blur": lambda: Blur(kernel()),
+    "reflected blur": lambda: Blur(kernel(), boundary="reflect"),
+    "valid blur": lambda: Blur(kernel(), boundary="valid"),
+    "downsample": lambda: Downsample(2, kernel()),
+    "fourier": lambda: Fourier(columns(48, 48)),
+    "complex fourier": lambda: Fourier(columns(48, 48), real=False),
+    "coils": lambda: MultiCoilFourier(coil_maps(3, 48, 48), columns(48, 48)),
+    "radon": lambda: (1 / 48) * Radon(torch.arange(0, 180, 6), (48, 48)),
+    "composed": lambda: Mask(torch.ones(48, 48)) @ Blur(kernel()),
+}
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_operators_agree_with_the_cpu(name):
+    H = OPERATORS[name]()
+    clean = picture(size=48).to(torch.complex64 if name == "complex fourier" else torch.float32)
+    y = H.forward(clean)
+    y = y + 0.01 * torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(2))
+    on_gpu = H.to("cuda", torch.float32)
+    assert on_gpu.forward(clean.cuda()).is_cuda
+    assert relative(on_gpu.forward(clean.cuda()).cpu(), H.forward(clean)) < 1e-5
+    assert relative(on_gpu.adjoint(y.cuda()).cpu(), H.adjoint(y)) < 1e-5
+    assert adjoint_gap(on_gpu, clean.cuda()) < 1e-5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a CUDA graph that could not be made
+        first, second = (td.reconstruct(y.cuda(), H, model="gray", noise=0.01, tolerance=3e-4) for _ in range(2))
+    assert torch.equal(first.x, second.x)
+    on_cpu = td.reconstruct(y, H, model="gray", noise=0.01, tolerance=3e-4)
+    assert first.status == on_cpu.status
+    assert relative(first.x.cpu(), on_cpu.x) < 1e-3
 
 
 def test_same_input_same_bits():

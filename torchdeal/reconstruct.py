@@ -228,7 +228,11 @@ def _linearisation(
             penalty = backend.penalty(_gray_parts(p, channels), squared_mask, precise=precise)
             return operator.normal(p).addcmul(lam.to(p.dtype), _whole(penalty, p))
 
-        return System(partial(apply, precise=precise), partial(apply, precise=False) if well_conditioned else None)
+        rough = partial(apply, precise=False) if well_conditioned else None
+        replayable = operator.replayable and backend.replayable(len(parts))
+        # What is solved depends on this alone: the masks of all iterations are in the same place.
+        kind = "rough" if well_conditioned or not precise else "precise"
+        return System(partial(apply, precise=precise), rough, kind if replayable else None)
 
     return linearise
 

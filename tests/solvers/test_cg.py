@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdeal.solvers import conjugate_gradient
+from torchdeal.solvers.cg import Workspace
 
 
 def systems(batch, size, condition=100.0, dtype=torch.float64, seed=0):
@@ -123,3 +124,31 @@ def test_error_estimate_bounds_the_true_error(condition):
     if condition == 1e5:
         by_residual = conjugate_gradient(applied(A), b, tolerance=0.1, max_iterations=2000)
         assert float((by_residual.x - x).norm()) > 3 * float(error.norm())
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 1e-8}, {"tolerance": 0.5, "error_tolerance": 1e-3}])
+def test_a_workspace_changes_nothing_but_where_vectors_are(options):
+    calls = []
+    workspace = Workspace(lambda key, function: (calls.append(key), function())[1])
+    found = []
+    for seed in range(3):
+        A, _, b = systems(2, 30, condition=1e3, seed=seed)
+        options = {"max_iterations": 101, "check_every": 2, **options}
+        alone = conjugate_gradient(applied(A), b, **options)
+        found.append((alone, conjugate_gradient(applied(A), b, workspace=workspace, key="A", **options)))
+    assert calls
+    for alone, shared in found:  # compared at the end: a later solve must not have changed an earlier solution
+        assert torch.equal(alone.x, shared.x)
+        assert torch.equal(alone.error, shared.error)
+        assert alone.iterations.tolist() == shared.iterations.tolist()
+
+
+@pytest.mark.parametrize("check_every", [1, 2, 7])
+def test_the_number_of_iterations_is_a_limit(check_every):
+    A, _, b = systems(1, 30, condition=1e4)
+    result = conjugate_gradient(applied(A), b, tolerance=1e-12, max_iterations=5, check_every=check_every)
+    assert result.iterations.tolist() == [5]
+    with_errors = conjugate_gradient(
+        applied(A), b, tolerance=1e-12, error_tolerance=1e-12, max_iterations=5, check_every=check_every
+    )
+    assert torch.equal(result.x, with_errors.x)

@@ -21,3 +21,7 @@ class Backend(Protocol):
     def penalty(self, x: Tensor, squared_mask: Any, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`. The precise one needs a precise mask."""
         ...
+
+    def replayable(self, batch: int) -> bool:
+        """Whether a CUDA graph of `penalty` for so many images pays: all masks are then in the same place."""
+        ...

@@ -22,3 +22,7 @@ class DirectBackend:
     def penalty(self, x: Tensor, squared_mask: Tensor, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`."""
         return self.weights.penalty(x, squared_mask)
+
+    def replayable(self, batch: int) -> bool:
+        """No: masks are new tensors each time."""
+        return False

@@ -90,6 +90,10 @@ class FFTBackend:
                 result[:, rows, columns] += self._penalty_tile(image[:, rows, columns], mask)
         return self._unpadded(out, self.weights.filters)
 
+    def replayable(self, batch: int) -> bool:
+        """No: this is for the CPU."""
+        return False
+
     def _filters(self, bank: Bank) -> Tensor:
         """What is done by FFT, `(N, C', k, k)`: the whole bank, or its last layer."""
         return impulse_responses(bank) if self.reflecting else bank[-1]

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from torchdeal.backends import passes as torch_passes
 from torchdeal.backends.passes import Packing
-from torchdeal.backends.replay import Replays
 from torchdeal.backends.spectral import SpectralModel
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_REACH
 from torchdeal.model.filters import KERNEL_SIZE, REACH, Bank
+from torchdeal.replay import Replays
 
 PACKING: Packing = (4, 4)
 STRIP_NUMBERS = 2**28  # features of a strip of the image at most, while its masks are computed: 0.5 GB in half
@@ -109,6 +109,10 @@ class PackedBackend:
             if full is None:
                 raise ValueError("a precise penalty needs a precise mask, and this one is rough")
             return self._run("precise penalty", lambda x: self.spectral.penalty(x, full), full, x)
+
+    def replayable(self, batch: int) -> bool:
+        """Whether a CUDA graph pays for so many images."""
+        return self.graphs and batch * self.features * self.height * self.width <= GRAPH_NUMBERS
 
     @property
     def spectral(self) -> SpectralModel:
@@ -197,7 +201,7 @@ class PackedBackend:
     def _run(self, name: str, function: Callable[..., Any], mask: Tensor, *inputs: Tensor) -> Any:
         """The function of the inputs, as a CUDA graph. That holds the address of the mask, hence the key."""
         batch = len(inputs[0])
-        if not self.graphs or batch * self.features * self.height * self.width > GRAPH_NUMBERS:
+        if not self.replayable(batch):
             return function(*inputs)
         return self._replays.run((name, batch, mask.data_ptr()), function, *inputs)
 

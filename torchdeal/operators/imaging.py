@@ -16,7 +16,7 @@ from torchdeal.operators.base import Operator
 class Identity(Operator):
     """`H x = x`: denoising."""
 
-    measures_images = True
+    measures_images = replayable = True
 
     def _forward(self, x: Tensor) -> Tensor:
         return x
@@ -32,7 +32,7 @@ class Mask(Operator):
         mask: `(H, W)`, `(C, H, W)` or `(B, C, H, W)`, bool or numbers (weights are allowed).
     """
 
-    measures_images = True
+    measures_images = replayable = True
 
     def __init__(self, mask: Tensor | np.ndarray):
         self.mask = _real_tensor("mask", mask)
@@ -71,7 +71,7 @@ class Blur(Operator):
             depend on what it does not see. The image is then larger than what was measured.
     """
 
-    measures_images = True
+    measures_images = replayable = True
 
     def __init__(self, kernel: Tensor | np.ndarray, boundary: BlurBoundary | str = BlurBoundary.CIRCULAR):
         self.kernel = _real_tensor("kernel", kernel)
@@ -158,7 +158,7 @@ class Downsample(Operator):
         size: `(H, W)` of the image. By default that of the measurement times the scale.
     """
 
-    measures_images = True
+    measures_images = replayable = True
 
     def __init__(
         self,

@@ -18,6 +18,8 @@ class Fourier(Operator):
         real: the image is real-valued, and so is what the adjoint returns.
     """
 
+    replayable = True
+
     def __init__(self, mask: Tensor | np.ndarray | None = None, *, centred: bool = True, real: bool = True):
         self.mask = None if mask is None else _mask(mask)
         self.centred, self.real = centred, real
@@ -47,6 +49,8 @@ class MultiCoilFourier(Operator):
         centred: as in `Fourier`.
         real: as in `Fourier`.
     """
+
+    replayable = True
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -23,6 +23,81 @@ class LinearSolution:
     iterations: Tensor  # (B,)
     converged: Tensor  # (B,), bool
 
+    def clone(self) -> LinearSolution:
+        """The same, in memory of its own."""
+        return LinearSolution(*(getattr(self, field.name).clone() for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Iterates:
+    """The state of the iteration, changed in place; a vector entry per sample."""
+
+    x: Tensor
+    r: Tensor
+    p: Tensor
+    rz: Tensor  # <r, z>, with z the preconditioned residual
+    residual: Tensor
+    target: Tensor
+    live: Tensor
+    done: Tensor
+    iterations: Tensor
+    decrease: Tensor  # alpha <r, z> of the last iterations, (k, B)
+    length: Tensor  # ||p||^2 / <p, A p> of the last iterations
+
+    def take(self, other: _Iterates) -> None:
+        """Other values, in the same places."""
+        for field in fields(self):
+            getattr(self, field.name).copy_(getattr(other, field.name))
+
+    def advance(self, apply: LinearMap, preconditioner: LinearMap | None, row: int | None) -> None:
+        """One iteration. With a row, what the estimate of the error needs goes there; else small residuals end it.
+
+        Few and small operations: on a GPU their number is what an iteration costs beside the operator.
+        """
+        scalar = (-1,) + (1,) * (self.x.ndim - 1)
+        Ap = apply(self.p)
+        curvature = inner_products(self.p, Ap)
+        # Rounding, or an operator that is not positive definite: no step along p makes sense.
+        self.live.logical_and_(curvature > 0)
+        # alpha = <r, z> / <p, A p>;  x += alpha p;  r -= alpha A p
+        alpha = torch.where(self.live, self.rz / curvature, 0)
+        self.x.addcmul_(alpha.view(scalar), self.p)
+        self.r.addcmul_(alpha.view(scalar), Ap, value=-1)
+        z = preconditioner(self.r) if preconditioner else self.r
+        rz = inner_products(self.r, z)
+        torch.sqrt(inner_products(self.r, self.r) if preconditioner else rz, out=self.residual)
+        self.iterations.add_(self.live)
+        # beta = <r', z'> / <r, z>;  p = z' + beta p
+        beta = torch.where(self.live, rz / self.rz, 0)
+        if row is not None:
+            self.decrease[row] = alpha * self.rz
+            self.length[row] = torch.where(self.live, inner_products(self.p, self.p) / curvature, 0)
+        else:
+            self.done.logical_or_(self.live & (self.residual <= self.target))
+            self.live.logical_and_(~self.done)
+        torch.addcmul(z, beta.view(scalar), self.p, out=self.p)
+        self.rz.copy_(rz)
+
+
+class Workspace:
+    """The vectors of solves of one shape, which stay where they are: a CUDA graph of iterations can be replayed.
+
+    Args:
+        run: calls a function that belongs to a key, or replays what it did (see `Replays.run`).
+    """
+
+    def __init__(self, run: Callable[[Hashable, Callable[[], None]], None]):
+        self.run = run
+        self._held: _Iterates | None = None
+
+    def hold(self, iterates: _Iterates) -> _Iterates:
+        """The same values, in the places of those of the solve before."""
+        if self._held is None:
+            self._held = iterates
+        elif self._held is not iterates:
+            self._held.take(iterates)
+        return self._held
+
 
 def conjugate_gradient(
     apply: LinearMap,
@@ -34,6 +109,8 @@ def conjugate_gradient(
     error_tolerance: float | Tensor = float("inf"),
     preconditioner: LinearMap | None = None,
     check_every: int | None = None,
+    workspace: Workspace | None = None,
+    key: Hashable = None,
 ) -> LinearSolution:
     """Solve `A x = b` for Hermitian positive definite `A`, one system per sample.
 
@@ -54,54 +131,66 @@ def conjugate_gradient(
         max_iterations: of the whole batch.
         error_tolerance: likewise, relative to `||x||`; infinite by default, that is, not asked for.
         preconditioner: `r -> P r` with `P` Hermitian positive definite, close to `A^-1`.
-        check_every: iterations after which to look whether all samples are done; looking makes a GPU wait for the
-            host. By default 1, on a GPU 2. With 0 all iterations are made.
+        check_every: iterations after which to look whether all samples are done, and to estimate their errors; looking
+            makes a GPU wait for the host. By default 1, on a GPU 2. With 0 all iterations are made.
+        workspace: where the vectors are kept; None: nowhere.
+        key: names `apply` in the workspace. What has the same key must do the same, and find all that it reads where it
+            was before. None: iterations are not replayed.
     """
-    scalar = (-1,) + (1,) * (b.ndim - 1)
-    b_norm = sample_norms(b)
-    target = tolerance * b_norm
+    interval = (1 if b.device.type == "cpu" else 2) if check_every is None else check_every
+    together = min(interval or max_iterations, max_iterations)
+    asked = bool((torch.as_tensor(error_tolerance) < float("inf")).any())
+    state = _first_iterates(apply, b, start, tolerance * sample_norms(b), preconditioner, rows=max(1, together))
+    error = torch.where(state.residual == 0, 0.0, torch.full_like(state.residual, float("inf")))
+    enough = state.residual <= state.target
+    state.done.copy_(enough & _accurate(error, error_tolerance, state.x) if asked else enough)
+    state.live.copy_(~state.done)
+    if workspace:
+        state = workspace.hold(state)
+
+    def advance(count: int = together) -> None:
+        for row in range(count):
+            state.advance(apply, preconditioner, row if asked else None)
+
+    history: list[tuple[Tensor, Tensor]] = []
+    left = max_iterations
+    while left > 0 and not (interval and not bool(state.live.any())):
+        if workspace and key is not None and left >= together:
+            workspace.run((key, asked, together), advance)
+        else:
+            advance(min(together, left))
+        if asked:
+            history += list(zip(state.decrease.clone()[:left], state.length.clone()[:left], strict=True))
+            error = torch.where(state.live, _past_error(history), error).masked_fill(state.residual == 0, 0.0)
+            state.done.logical_or_((state.residual <= state.target) & _accurate(error, error_tolerance, state.x))
+            state.live.logical_and_(~state.done)
+        left -= together
+    found = LinearSolution(state.x, state.residual, error, state.iterations, state.done)
+    return found.clone() if workspace else found
+
+
+def _first_iterates(
+    apply: LinearMap, b: Tensor, start: Tensor | None, target: Tensor, preconditioner: LinearMap | None, rows: int
+) -> _Iterates:
     # b = 0 has the solution 0, whatever the start was; a zero residual leaves nothing to do.
-    x = torch.zeros_like(b) if start is None else torch.where((b_norm > 0).view(scalar), start, 0)
+    nonzero = (sample_norms(b) > 0).view((-1,) + (1,) * (b.ndim - 1))
+    x = torch.zeros_like(b) if start is None else torch.where(nonzero, start, 0)
     r = b.clone() if start is None else b - apply(x)
     z = preconditioner(r) if preconditioner else r
-    p = z
-    rz = inner_products(r, z)
     residual = sample_norms(r)
-    error = torch.where(residual == 0, 0.0, torch.full_like(residual, float("inf")))
-    iterations = torch.zeros_like(residual, dtype=torch.long)
-    asked = bool((torch.as_tensor(error_tolerance) < float("inf")).any())
-    done = residual <= target
-    if asked:
-        done = done & _accurate(error, error_tolerance, x)
-    done = done | (residual == 0)
-    live = ~done
-    history: list[tuple[Tensor, Tensor]] = []
-    # Few and small operations: on a GPU their number is what an iteration costs beside the operator.
-    interval = (1 if b.device.type == "cpu" else 2) if check_every is None else check_every
-    for iteration in range(max_iterations):
-        if interval and iteration % interval == 0 and not bool(live.any()):
-            break
-        Ap = apply(p)
-        curvature = inner_products(p, Ap)
-        # Rounding, or an operator that is not positive definite: no step along p makes sense.
-        live = live & (curvature > 0)
-        # alpha = <r, z> / <p, A p>;  x += alpha p;  r -= alpha A p
-        alpha = torch.where(live, rz / curvature, 0)
-        x.addcmul_(alpha.view(scalar), p)
-        r = r.addcmul(alpha.view(scalar), Ap, value=-1)
-        z = preconditioner(r) if preconditioner else r
-        before, rz = rz, inner_products(r, z)
-        residual = sample_norms(r) if preconditioner else rz.sqrt()
-        finished = live & (residual <= target)
-        if asked:
-            history.append((alpha * before, torch.where(live, inner_products(p, p) / curvature, 0)))
-            error = torch.where(live, _past_error(history), error).masked_fill(residual == 0, 0.0)
-            finished = finished & _accurate(error, error_tolerance, x)
-        iterations += live
-        # beta = <r', z'> / <r, z>;  p = z' + beta p
-        p = z.addcmul(torch.where(live, rz / before, 0).view(scalar), p)
-        done, live = done | finished, live & ~finished
-    return LinearSolution(x, residual, error, iterations, done)
+    return _Iterates(
+        x=x,
+        r=r,
+        p=z.clone(),
+        rz=inner_products(r, z),
+        residual=residual,
+        target=target,
+        live=torch.ones_like(residual, dtype=torch.bool),
+        done=torch.zeros_like(residual, dtype=torch.bool),
+        iterations=torch.zeros_like(residual, dtype=torch.long),
+        decrease=residual.new_zeros(rows, len(b)),
+        length=residual.new_zeros(rows, len(b)),
+    )
 
 
 def _past_error(history: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -17,13 +17,14 @@ fixed-point equation itself, and solves `A(x) d = r` for the correction `d = T(x
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import LinearMap, conjugate_gradient, inner_products, sample_norms
+from torchdeal.replay import Replays
+from torchdeal.solvers.cg import LinearMap, Workspace, conjugate_gradient, inner_products, sample_norms
 from torchdeal.solvers.result import Solution, Status
 
 LOOSE = 0.4  # reduction of the residual by a loose solve
@@ -50,6 +51,9 @@ class System:
 
     apply: LinearMap
     approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
+    key: Hashable = (
+        None  # of what is solved: with the same key, the same work on the same memory (CUDA graphs); or None
+    )
 
     @property
     def for_solves(self) -> LinearMap:
@@ -134,14 +138,17 @@ def momentum(age: Tensor, correction: Tensor, before: Tensor, movement: Tensor) 
 
 
 class _Run:
-    """The state of one call, a vector entry per sample."""
+    """The state of one call, a vector entry per sample.
+
+    The vectors are on the CPU, which decides; it would take a GPU longer to start on one than a CPU to finish it.
+    """
 
     def __init__(self, b: Tensor, start: Tensor | None, tolerance: float):
-        batch, options = len(b), {"device": b.device, "dtype": b.real.dtype}
+        batch, dtype = len(b), b.real.dtype
         self.b, self.tolerance, self.rounding = b, tolerance, ROUNDING * torch.finfo(b.dtype).eps
-        self.b_norm = sample_norms(b)
+        (self.b_norm,) = _on_cpu(sample_norms(b))
         self.x = torch.zeros_like(b) if start is None else start.clone()
-        self.x[self.b_norm == 0] = 0  # the fixed point of b = 0
+        self.x.masked_fill_(_column(self.b_norm == 0, b), 0)  # the fixed point of b = 0
         self.history: list[tuple[Tensor, Tensor]] = []  # the last iterates x, and the T(x) that was found
         self.age = torch.zeros(batch, device=b.device)  # steps since the momentum started
         self.active = self.b_norm > 0
@@ -152,15 +159,16 @@ class _Run:
         self.close = torch.zeros_like(self.active)  # too close for rough systems
         self.was_small = torch.zeros_like(self.active)  # the last step was below the tolerance
         self.settled = torch.zeros_like(self.active)  # the ratios agree
-        self.accurate_steps = torch.zeros(batch, dtype=torch.long, device=b.device)
-        self.ratio = torch.full((batch,), torch.nan, **options)  # ||T(x) - T(x')|| / ||x - x'|| of the last two
-        self.ratio_before = torch.full((batch,), torch.nan, **options)
-        self.highest = torch.full((batch,), torch.nan, **options)  # ratio since the accurate end began
-        self.contraction = torch.full((batch,), torch.nan, **options)
-        self.distance = torch.full((batch,), torch.inf, **options).masked_fill(self.converged, 0.0)
-        self.iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
-        self.cg_iterations = torch.zeros(batch, dtype=torch.long, device=b.device)
+        self.accurate_steps = torch.zeros(batch, dtype=torch.long)
+        self.ratio = torch.full((batch,), torch.nan, dtype=dtype)  # ||T(x) - T(x')|| / ||x - x'|| of the last two
+        self.ratio_before = torch.full((batch,), torch.nan, dtype=dtype)
+        self.highest = torch.full((batch,), torch.nan, dtype=dtype)  # ratio since the accurate end began
+        self.contraction = torch.full((batch,), torch.nan, dtype=dtype)
+        self.distance = torch.full((batch,), torch.inf, dtype=dtype).masked_fill(self.converged, 0.0)
+        self.iterations = torch.zeros(batch, dtype=torch.long)
+        self.cg_iterations = torch.zeros(batch, dtype=torch.long)
         self.residuals: list[Tensor] = []
+        self.workspace = Workspace(Replays().run)
 
     def step(self, linearise: Callable[[Tensor], System], rough: Callable[[Tensor], System], left: int) -> None:
         """One outer iteration: freeze the system, solve for the correction, judge what remains, move on."""
@@ -168,29 +176,37 @@ class _Run:
         far = not bool((self.active & (accurate | self.close)).any())
         system = rough(self.x) if far else linearise(self.x)
         residual = torch.where(_column(self.active, self.b), self.b - system.apply(self.x), 0)
-        self.residuals.append(torch.where(self.active, sample_norms(residual) / self.b_norm, torch.nan))
+        tolerance = torch.where(accurate, ACCURATE, LOOSE).to(self.b.device, self.b.real.dtype)
+        error_tolerance = torch.where(accurate, ACCURATE, torch.inf).to(tolerance)
         solve = conjugate_gradient(
             system.for_solves,
             residual,
-            tolerance=torch.where(accurate, ACCURATE, LOOSE).to(self.b_norm),
-            error_tolerance=torch.where(accurate, ACCURATE, torch.inf).to(self.b_norm),
+            tolerance=tolerance,
+            error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
             max_iterations=CG_LIMIT,
+            workspace=None if system.key is None else self.workspace,
+            key=system.key,
         )
-        self.iterations += self.active
-        self.cg_iterations += solve.iterations
         new = self.x + solve.x
-        step, size = sample_norms(solve.x), sample_norms(new)
-        self._estimate_distance(
-            accurate & solve.converged, self._measured_ratio(new), self._by_secants(solve.x), step, solve.error, size
+        norm, step, size, error, solved, cg_iterations = _on_cpu(
+            *(sample_norms(vectors) for vectors in (residual, solve.x, new)),
+            *(solve.error, solve.converged, solve.iterations),
         )
-        self._decide(step, solve.error, size)
+        self.residuals.append(torch.where(self.active, norm / self.b_norm, torch.nan))
+        self.iterations += self.active
+        self.cg_iterations += cg_iterations.long()
+        unknown = torch.full_like(step, torch.nan)  # what loose steps tell; not worth the time
+        ratio, secants = (unknown, unknown) if far else (self._measured_ratio(new), self._by_secants(solve.x))
+        self._estimate_distance(accurate & (solved > 0), ratio, secants, step, error, size)
+        self._decide(step, error, size)
         self._move(new, solve.x, final=left == 0)
 
     def _measured_ratio(self, new: Tensor) -> Tensor:
         """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
         ratio = torch.full_like(self.ratio, torch.nan)
-        for back, (x, image) in enumerate(reversed(self.history)):
-            measured = sample_norms(new - image) / sample_norms(self.x - x)
+        pairs = list(reversed(self.history))
+        norms = _on_cpu(*(sample_norms(new - image) / sample_norms(self.x - x) for x, image in pairs))
+        for back, measured in enumerate(norms):
             ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
         return ratio
 
@@ -202,16 +218,17 @@ class _Run:
         """
         d = correction.flatten(1)
         if not self.history:
-            return UNEXPLAINED * sample_norms(d)
+            return UNEXPLAINED * _on_cpu(sample_norms(d))[0]
         pairs = [
             (known * (self.x - x).flatten(1), known * (d - (image - x).flatten(1)))
             for back, (x, image) in enumerate(reversed(self.history))
-            for known in [(self.accurate_steps > back)[:, None]]
+            for known in [(self.accurate_steps > back)[:, None].to(d.device)]
         ]
         moves, changes = (torch.stack(column, 2) for column in zip(*pairs, strict=True))
         share = _least_squares(changes, d)
         left = d - _combined(changes, share)
-        return sample_norms(_combined(moves, share)) + UNEXPLAINED * sample_norms(left)
+        explained, unexplained = _on_cpu(sample_norms(_combined(moves, share)), sample_norms(left))
+        return explained + UNEXPLAINED * unexplained
 
     def _move(self, new: Tensor, correction: Tensor, final: bool) -> None:
         """The next iterate: with momentum, except for samples that end here."""
@@ -220,7 +237,8 @@ class _Run:
             x_before, new_before = self.history[-1]
             movement = new - new_before
             self.age, factor = momentum(self.age, correction, new_before - x_before, movement)
-            factor = torch.where(self.plain, factor.clamp_max(0), factor) * (self.active & (not final))
+            limit = torch.where(self.plain, 0.0, 1.0).to(factor)
+            factor = torch.minimum(factor, limit) * (self.active & (not final)).to(factor.device)
             ahead = new + _column(factor.to(new.real.dtype), new) * movement
         self.age = self.age + 1
         self.history = [*self.history, (self.x, new)][-MEMORY:]
@@ -306,11 +324,14 @@ class _Run:
 
 def _least_squares(columns: Tensor, target: Tensor) -> Tensor:
     """Real `w`, `(B, m)`, with the smallest `||target - sum_i w_i column_i||`; columns `(B, n, m)` may be 0."""
-    gram = (columns.mH @ columns).real.double()
-    products = (columns.mH @ target[..., None]).real.double()
+    # Small: a GPU needs longer to start on it than a CPU to finish.
+    gram = (columns.mH @ columns).real.double().cpu()
+    products = (columns.mH @ target[..., None]).real.double().cpu()
     ridge = 1e-9 * gram.diagonal(dim1=1, dim2=2).sum(1) + torch.finfo(torch.double).tiny
     identity = torch.eye(columns.shape[2], dtype=gram.dtype, device=gram.device)
-    return torch.linalg.solve(gram + ridge[:, None, None] * identity, products)[..., 0].to(target.real.dtype)
+    return torch.linalg.solve(gram + ridge[:, None, None] * identity, products)[..., 0].to(
+        target.device, target.real.dtype
+    )
 
 
 def _combined(columns: Tensor, weights: Tensor) -> Tensor:
@@ -325,5 +346,12 @@ def _limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
     return torch.fmax(limit, now)  # and now where the others are unknown
 
 
+def _on_cpu(*per_sample: Tensor) -> tuple[Tensor, ...]:
+    """All of them in one transfer, in the precision of the first."""
+    if not per_sample:
+        return ()
+    return torch.stack([vector.to(per_sample[0].dtype) for vector in per_sample]).cpu().unbind(0)
+
+
 def _column(per_sample: Tensor, like: Tensor) -> Tensor:
-    return per_sample.view(-1, *[1] * (like.ndim - 1))
+    return per_sample.to(like.device).view(-1, *[1] * (like.ndim - 1))

@@ -16,7 +16,6 @@ from torch import Tensor
 from torchdeal.backends import Backend, PackedBackend, choose_backend
 from torchdeal.backends.packed import CHANNELS_LAST, PACKING, PackedMask, packed_bank
 from torchdeal.backends.passes import Packing, pack
-from torchdeal.backends.replay import Replays
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.boundary import reflect
@@ -25,6 +24,7 @@ from torchdeal.model.spline import even_spline
 from torchdeal.operators import Identity, Operator
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
+from torchdeal.replay import Replays
 from torchdeal.solvers import conjugate_gradient, differentiable_solve
 
 LOOSE = 0.4  # reduction of the residual by a solve without gradient

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchdeal.backends.replay import Replays
 from torchdeal.model import DEAL, Weights
 from torchdeal.model.spline import PHI_END, SIGMA_END, SIGMA_START
 from torchdeal.operators import Operator
+from torchdeal.replay import Replays
 from torchdeal.solvers import momentum
 from torchdeal.training.batches import Batch
 from torchdeal.training.engine import Engine, PackedEngine, choose_engine

@@ -23,10 +23,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from torchdeal.backends.replay import Replays
 from torchdeal.checkpoint import save
 from torchdeal.model import DEAL
 from torchdeal.operators import Identity
+from torchdeal.replay import Replays
 from torchdeal.training.batches import Batch, Visit, draw, seed_of, visit
 from torchdeal.training.config import Config, ConfigError, OptimiserConfig, parse_config
 from torchdeal.training.data import ImageSet

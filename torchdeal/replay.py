@@ -10,8 +10,18 @@ import torch
 from torch import Tensor
 
 
+UNUSED_MEMORY = 2**30  # bytes that may lie idle
+
+
 class Replays:
-    """Functions of tensors: computed at first, captured when they are asked for again, replayed from then on."""
+    """Functions of tensors: computed at first, captured when they are asked for again, replayed from then on.
+
+    All is captured in one stream, where it was computed at first, since what is made at the first use in a stream must
+    not be captured.
+
+    Args:
+        stream: that stream; by default one of its own.
+    """
 
     def __init__(self, stream: torch.cuda.Stream | None = None) -> None:
         self._replays: dict[Hashable, Replay | None] = {}
@@ -21,9 +31,10 @@ class Replays:
         """The function of that key, of inputs that have the same shapes each time, on a CUDA device."""
         if torch.cuda.is_current_stream_capturing():  # it becomes part of another graph
             return function(*inputs)
+        self._stream = self._stream or torch.cuda.Stream()
         if key not in self._replays:
             self._replays[key] = None
-            return function(*inputs)
+            return _in_stream(self._stream, function, *inputs)
         replay = self._replays[key]
         if replay is None:
             replay = self._replays[key] = Replay(function, inputs, self._stream)
@@ -31,32 +42,29 @@ class Replays:
 
 
 class Replay:
-    """A function of tensors of fixed shapes as a CUDA graph: one launch in the place of many.
+    """A function of tensors of fixed shapes as a CUDA graph.
 
     What else the function reads must stay where it is. If it cannot be captured it is simply called. A result that is a
     tensor is the caller's; several are overwritten by the next call.
 
     Args:
-        function: what is captured.
+        function: what is captured; it was called in the stream before.
         inputs: like those that it will be called with.
-        stream: where it was called before. By default another one is used, and the function called once more, since
-            what is made at the first use in a stream must not be captured.
+        stream: where it is captured.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream | None = None
-    ):
+    def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream):
+        _give_back_memory()
         self.inputs = [value.clone() for value in inputs]
-        if stream is None:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                function(*self.inputs)
-            torch.cuda.current_stream().wait_stream(stream)
         self.graph, self.function, before = torch.cuda.CUDAGraph(), None, torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
-                self.output = function(*self.inputs)
+            # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
+            with torch.cuda.stream(stream):
+                self.graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self.output = function(*self.inputs)
+                finally:
+                    self.graph.capture_end()
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # a capture that fails leaves its own behind
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
@@ -70,3 +78,19 @@ class Replay:
             place.copy_(value)
         self.graph.replay()
         return self.output.clone() if isinstance(self.output, Tensor) else self.output
+
+
+def _give_back_memory() -> None:
+    """What graphs that are gone have left, if it is much: nothing else can use it, and nobody else would give it back."""
+    if torch.cuda.memory_reserved() > 2 * torch.cuda.memory_allocated() + UNUSED_MEMORY:
+        torch.cuda.empty_cache()
+
+
+def _in_stream(stream: torch.cuda.Stream, function: Callable[..., Any], *inputs: Tensor) -> Any:
+    """Its memory is safe: whatever runs in the stream waits for the present one, and the present one for it."""
+    present = torch.cuda.current_stream()
+    stream.wait_stream(present)
+    with torch.cuda.stream(stream):
+        result = function(*inputs)
+    present.wait_stream(stream)
+    return result
