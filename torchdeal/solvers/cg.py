@@ -11,6 +11,7 @@ from torch import Tensor
 LinearMap = Callable[[Tensor], Tensor]
 
 MIN_WINDOW = 5  # iterations at least, whose progress tells how far the first of them was from the solution
+PRECONDITIONED_WINDOW = 3  # likewise with a preconditioner, when each brings more
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ def conjugate_gradient(
     `E_j = sum_{i >= j} alpha_i <r_i, z_i>` the squared A-norm of the error,
     `||x - x_j||^2 = sum_{i >= j} ||p_i||^2 / <p_i, A p_i> (E_i + E_{i+1})`, the sums cut off at the last
     iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
-    bounds the present one.
+    bounds the present one. With a preconditioner the formula is about another norm than the Euclidean one. What is
+    reported then is `||x - x_j||` itself, with x_j the iterate at the start of the last third or a little before (three
+    at least).
 
     Args:
         apply: `p -> A p`.
@@ -76,6 +79,7 @@ def conjugate_gradient(
     done = done | (residual == 0)
     live = ~done
     history: list[tuple[Tensor, Tensor]] = []
+    snapshots = _Snapshots(x)
     # Few and small operations: on a GPU their number is what an iteration costs beside the operator.
     interval = (1 if b.device.type == "cpu" else 2) if check_every is None else check_every
     for iteration in range(max_iterations):
@@ -94,14 +98,35 @@ def conjugate_gradient(
         residual = sample_norms(r) if preconditioner else rz.sqrt()
         finished = live & (residual <= target)
         if asked:
-            history.append((alpha * before, torch.where(live, inner_products(p, p) / curvature, 0)))
-            error = torch.where(live, _past_error(history), error).masked_fill(residual == 0, 0.0)
+            if preconditioner:
+                latest = snapshots.past_error(x, iteration + 1)
+            else:
+                history.append((alpha * before, torch.where(live, inner_products(p, p) / curvature, 0)))
+                latest = _past_error(history)
+            error = torch.where(live, latest, error).masked_fill(residual == 0, 0.0)
             finished = finished & _accurate(error, error_tolerance, x)
         iterations += live
         # beta = <r', z'> / <r, z>;  p = z' + beta p
         p = z.addcmul(torch.where(live, rz / before, 0).view(scalar), p)
         done, live = done | finished, live & ~finished
     return LinearSolution(x, residual, error, iterations, done)
+
+
+class _Snapshots:
+    """A few earlier iterates, each about a third later than the one before."""
+
+    def __init__(self, start: Tensor):
+        self.kept = [(0, start.clone())]
+
+    def past_error(self, x: Tensor, iteration: int) -> Tensor:
+        """`||x - x_j||` for the last j that was kept of those before the last third; inf if there is none."""
+        latest = iteration - max(PRECONDITIONED_WINDOW, iteration // 3)
+        while len(self.kept) > 1 and self.kept[1][0] <= latest:
+            self.kept.pop(0)
+        error = sample_norms(x - self.kept[0][1])
+        if 3 * iteration >= 4 * self.kept[-1][0]:
+            self.kept.append((iteration, x.clone()))
+        return error if latest >= 0 else torch.full_like(error, float("inf"))
 
 
 def _past_error(history: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -50,6 +50,7 @@ class System:
 
     apply: LinearMap
     approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
+    preconditioner: LinearMap | None = None  # Hermitian positive definite, close to the inverse
 
     @property
     def for_solves(self) -> LinearMap:
@@ -175,6 +176,7 @@ class _Run:
             tolerance=torch.where(accurate, ACCURATE, LOOSE).to(self.b_norm),
             error_tolerance=torch.where(accurate, ACCURATE, torch.inf).to(self.b_norm),
             max_iterations=CG_LIMIT,
+            preconditioner=system.preconditioner,
         )
         self.iterations += self.active
         self.cg_iterations += solve.iterations
