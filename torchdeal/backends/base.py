@@ -21,3 +21,10 @@ class Backend(Protocol):
     def penalty(self, x: Tensor, squared_mask: Any, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`. The precise one needs a precise mask."""
         ...
+
+    def mask_sums(self, squared_mask: Any, energy: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of `M^2` over the pixels, `(B, N)`, and its sum over the filters, each with its `energy`.
+
+        The latter is `(N, C)`, so that the sums are images `(B, C, H, W)`.
+        """
+        ...
