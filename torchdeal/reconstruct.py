@@ -26,6 +26,7 @@ from torchdeal.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
+from torchdeal.preconditioning import Preconditioning, preconditioning
 from torchdeal.solvers import Progress, Solution, System, implicit_solve, solve_fixed_point
 from torchdeal.tuning import default_parameters, estimate_range
 
@@ -118,8 +119,9 @@ def reconstruct(
         b = b / _column(scale)
         level, strength = _parameters(weights, operator, b, sigma, lam, noise, image_format.data_range * scale)
         chosen = choose_backend(weights, b, backend)
+        known = preconditioning(weights, operator, b)
         precise, rough = (
-            _linearisation(chosen, operator, strength, weights.alpha(level), model.channels, precise)
+            _linearisation(chosen, operator, strength, weights.alpha(level), model.channels, precise, known)
             for precise in (True, False)
         )
         solution = solve_fixed_point(
@@ -211,7 +213,13 @@ def attentive_step(
 
 
 def _linearisation(
-    backend: Backend, operator: Operator, lam: Tensor, alpha: Tensor, channels: int, precise: bool
+    backend: Backend,
+    operator: Operator,
+    lam: Tensor,
+    alpha: Tensor,
+    channels: int,
+    precise: bool,
+    known: Preconditioning | None,
 ) -> Callable[[Tensor], System]:
     """`x -> A(x)`, with the masks frozen at x. A gray model sees each channel of a colour image as an image, and real
     and imaginary part of a complex one.
@@ -228,11 +236,12 @@ def _linearisation(
             penalty = backend.penalty(_gray_parts(p, channels), squared_mask, precise=precise)
             return operator.normal(p).addcmul(lam.to(p.dtype), _whole(penalty, p))
 
+        preconditioner = known.at(lam, *backend.mask_sums(squared_mask, known.energy)) if known else None
         rough = partial(apply, precise=False) if well_conditioned else None
-        replayable = operator.replayable and backend.replayable(len(parts))
-        # What is solved depends on this alone: the masks of all iterations are in the same place.
+        # A preconditioner is made of new tensors each time. Else what is solved depends on `kind` alone.
+        replayable = preconditioner is None and operator.replayable and backend.replayable(len(parts))
         kind = "rough" if well_conditioned or not precise else "precise"
-        return System(partial(apply, precise=precise), rough, kind if replayable else None)
+        return System(partial(apply, precise=precise), rough, preconditioner, kind if replayable else None)
 
     return linearise
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 UNUSED_MEMORY = 2**30  # bytes that may lie idle
 
 
@@ -81,7 +80,7 @@ class Replay:
 
 
 def _give_back_memory() -> None:
-    """What graphs that are gone have left, if it is much: nothing else can use it, and nobody else would give it back."""
+    """What graphs that are gone have left, if it is much: nothing else can use it."""
     if torch.cuda.memory_reserved() > 2 * torch.cuda.memory_allocated() + UNUSED_MEMORY:
         torch.cuda.empty_cache()
 

@@ -33,6 +33,9 @@ def compare(model, x, sigma, tolerance, boundary=None):
         assert relative(assembled(fast, tiles), expected) < tolerance
         p = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(5))
         assert relative(fast.penalty(p, tiles), direct.penalty(p, expected)) < tolerance
+        energy = torch.rand(expected.shape[1], x.shape[1], dtype=x.dtype, generator=torch.Generator().manual_seed(6))
+        for found, true in zip(fast.mask_sums(tiles, energy), direct.mask_sums(expected, energy), strict=True):
+            assert relative(found, true) < tolerance
 
 
 @settings(max_examples=25, deadline=None)

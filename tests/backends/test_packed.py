@@ -30,6 +30,9 @@ def compare(model, x, sigma, tolerance, packing=packed.PACKING):
         assert rough.full is None
         assert relative(visible(fast, rough), expected) < tolerance
         assert relative(fast.penalty(p, rough, precise=False), penalty) < tolerance
+        energy = torch.rand(expected.shape[1], x.shape[1], dtype=x.dtype, generator=torch.Generator().manual_seed(6))
+        for found, true in zip(fast.mask_sums(rough, energy), direct.mask_sums(expected, energy), strict=True):
+            assert relative(found, true) < tolerance
         precise = fast.squared_mask(x, alpha)
         assert relative(precise.full, expected) < tolerance
         assert relative(visible(fast, precise), expected) < tolerance

@@ -459,3 +459,24 @@ def test_mri_from_a_third_of_the_lines_is_better_than_zero_filling(gray):
     result = td.reconstruct(y, H, model=gray, sigma=10 / 255, lam=0.1)
     errors = [float((x - clean).square().mean()) for x in (H.adjoint(y), result.x)]
     assert errors[1] < 0.5 * errors[0]
+
+
+@everyone
+def test_normal_symbol_and_diagonal(operator):
+    """The symbol is the diagonal of `F H^T H F^*`; the diagonal is that of `H^T H`, or its mean."""
+    operator = operator.to(dtype=torch.float64)
+    real = getattr(operator, "real", True)
+    like = image(batch=1, dtype=torch.float64 if real else torch.complex128, operator=operator)
+    symbol = operator.normal_symbol(like)
+    if symbol is None:
+        return
+    shape = like.shape[1:]
+    units = torch.eye(like.numel(), dtype=like.dtype).view(-1, *shape)
+    normal = operator.normal(units).reshape(len(units), -1).T.to(torch.complex128)
+    transform = torch.fft.fft2(units.to(torch.complex128), norm="ortho").reshape(len(units), -1).T
+    expected = (transform @ normal @ transform.mH).diagonal().real.view(shape)
+    torch.testing.assert_close(symbol.expand_as(like)[0], expected)
+    diagonal, true = operator.normal_diagonal(like).expand_as(like)[0], normal.diagonal().real.view(shape)
+    if not isinstance(operator, Downsample):
+        torch.testing.assert_close(diagonal, true)
+    torch.testing.assert_close(diagonal.mean((1, 2)), true.mean((1, 2)))

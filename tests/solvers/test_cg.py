@@ -112,6 +112,39 @@ def test_indefinite_systems_are_not_called_solved():
     assert bool(torch.isfinite(result.x).all())
 
 
+def scaled_systems(batch, size, condition):
+    """Systems whose condition is spoilt by a diagonal, and the preconditioner that undoes it."""
+    A, x, _ = systems(batch, size, condition)
+    scale = torch.logspace(-1, 1, size, dtype=A.dtype)[torch.randperm(size, generator=torch.Generator().manual_seed(1))]
+    A = scale[:, None] * A * scale
+    return A, x, applied(A)(x), lambda r: r / scale**2
+
+
+@pytest.mark.parametrize("condition", [2.0, 30.0, 200.0])
+@pytest.mark.parametrize("accuracy", [0.3, 0.1, 0.01])
+def test_error_estimate_of_preconditioned_solves_bounds_the_true_error(condition, accuracy):
+    A, x, b, preconditioner = scaled_systems(8, 120, condition)
+    options = {"tolerance": 1.0, "error_tolerance": accuracy, "max_iterations": 2000}
+    result = conjugate_gradient(applied(A), b, preconditioner=preconditioner, **options)
+    error = (result.x - x).norm(dim=1)
+    assert bool(result.converged.all())
+    assert bool((error <= 1.5 * result.error).all())
+    assert float((error / result.error).median()) < 1
+    assert bool((error <= 1.5 * accuracy * x.norm(dim=1)).all())
+
+
+def test_error_estimate_of_preconditioned_solves_does_not_depend_on_the_batch():
+    A, _, b, preconditioner = scaled_systems(4, 60, 100.0)
+    tolerances = torch.tensor([0.5, 0.1, 0.01, 1e-4], dtype=torch.float64)
+    options = {"tolerance": 1.0, "max_iterations": 500, "preconditioner": preconditioner}
+    together = conjugate_gradient(applied(A), b, error_tolerance=tolerances, **options)
+    assert together.iterations.tolist() == sorted(together.iterations.tolist())
+    for i, tolerance in enumerate(tolerances.tolist()):
+        alone = conjugate_gradient(applied(A[i : i + 1]), b[i : i + 1], error_tolerance=tolerance, **options)
+        torch.testing.assert_close(alone.error[0], together.error[i])
+        assert torch.equal(alone.x[0], together.x[i])
+
+
 @pytest.mark.parametrize("condition", [10.0, 1e3, 1e5])
 def test_error_estimate_bounds_the_true_error(condition):
     A, x, b = systems(8, 120, condition=condition)

@@ -25,3 +25,10 @@ class Backend(Protocol):
     def replayable(self, batch: int) -> bool:
         """Whether a CUDA graph of `penalty` for so many images pays: all masks are then in the same place."""
         ...
+
+    def mask_sums(self, squared_mask: Any, energy: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of `M^2` over the pixels, `(B, N)`, and its sum over the filters, each with its `energy`.
+
+        The latter is `(N, C)`, so that the sums are images `(B, C, H, W)`.
+        """
+        ...

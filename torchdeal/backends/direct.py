@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from torchdeal.model import Weights
@@ -26,3 +27,7 @@ class DirectBackend:
     def replayable(self, batch: int) -> bool:
         """No: masks are new tensors each time."""
         return False
+
+    def mask_sums(self, squared_mask: Tensor, energy: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of `M^2` over the pixels, and its sum over the filters."""
+        return squared_mask.mean((2, 3)), torch.einsum("bnhw,nc->bchw", squared_mask, energy)

@@ -94,6 +94,18 @@ class FFTBackend:
         """No: this is for the CPU."""
         return False
 
+    def mask_sums(self, squared_mask: list[list[Tensor]], energy: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of `M^2` over the pixels, and its sum over the filters."""
+        features, channels = energy.shape
+        pairs = F.pad(energy, (0, 0, 0, features % 2)).view(-1, 2, channels)
+        means = energy.new_zeros(len(squared_mask), features)
+        images = energy.new_empty(len(squared_mask), channels, *self.shape)
+        for mean, image, tiles in zip(means, images, squared_mask, strict=True):
+            for (rows, columns), tile in zip(self._windows(0), tiles, strict=True):
+                mean += tile.sum((1, 2)).flatten()[:features] / math.prod(self.shape)
+                image[:, rows, columns] = torch.einsum("phwi,pic->chw", tile, pairs)
+        return means, images
+
     def _filters(self, bank: Bank) -> Tensor:
         """What is done by FFT, `(N, C', k, k)`: the whole bank, or its last layer."""
         return impulse_responses(bank) if self.reflecting else bank[-1]

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.backends import passes as torch_passes
-from torchdeal.backends.passes import Packing
+from torchdeal.backends.passes import Packing, unpack
 from torchdeal.backends.spectral import SpectralModel
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_REACH
@@ -113,6 +113,18 @@ class PackedBackend:
     def replayable(self, batch: int) -> bool:
         """Whether a CUDA graph pays for so many images."""
         return self.graphs and batch * self.features * self.height * self.width <= GRAPH_NUMBERS
+
+    @torch.no_grad()
+    def mask_sums(self, squared_mask: PackedMask, energy: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of `M^2` over the pixels, and its sum over the filters."""
+        batch, _, rows, columns = squared_mask.packed.shape
+        # (B, h, w, pixels of a packed one, N), as it lies in memory
+        pixels = squared_mask.packed.permute(0, 2, 3, 1).view(batch, rows, columns, -1, self.features)
+        mean = pixels.sum((1, 2, 3), dtype=energy.dtype) / (self.height * self.width)
+        largest = energy.amax()  # small numbers would suffer in half precision
+        sums = (pixels @ (energy / largest).to(pixels.dtype)).flatten(3).permute(0, 3, 1, 2)
+        images = unpack(sums, self.packing)[..., : self.height, : self.width]
+        return mean, largest * images.to(energy.dtype)
 
     @property
     def spectral(self) -> SpectralModel:

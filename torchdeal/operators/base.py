@@ -53,6 +53,26 @@ class Operator(ABC):
         """`H^T H x`; override it where it is cheaper than the two in turn."""
         return self._adjoint(self._forward(x))
 
+    def normal_symbol(self, like: Tensor) -> Tensor | None:
+        """The diagonal of `F H^T H F^*`, with F the Fourier transform: all of `H^T H` if it is circulant.
+
+        Solvers are faster where this is known, even if only about: it must be real and at least 0.
+
+        Args:
+            like: an image, `(B, C, H, W)`.
+
+        Returns:
+            one number per frequency, in the order of `torch.fft.fft2`, in a shape that is broadcast to that of the
+            image; None if it is not known.
+        """
+        return None
+
+    def normal_diagonal(self, like: Tensor) -> Tensor:
+        """The diagonal of `H^T H`, or a local mean of it, broadcast likewise. Only where there is a `normal_symbol`."""
+        symbol = self.normal_symbol(like)
+        assert symbol is not None
+        return symbol.mean((-2, -1), keepdim=True)  # that of a circulant is constant
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
@@ -148,6 +168,13 @@ class Scaled(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return self.factor * self.operator.adjoint(y)
+
+    def normal_symbol(self, like: Tensor) -> Tensor | None:
+        symbol = self.operator.normal_symbol(like)
+        return None if symbol is None else self.factor**2 * symbol
+
+    def normal_diagonal(self, like: Tensor) -> Tensor:
+        return self.factor**2 * self.operator.normal_diagonal(like)
 
 
 class Stack(Operator):

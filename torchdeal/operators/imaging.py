@@ -24,6 +24,9 @@ class Identity(Operator):
     def _adjoint(self, y: Tensor) -> Tensor:
         return y
 
+    def normal_symbol(self, like: Tensor) -> Tensor:
+        return like.real.new_ones(1, 1)
+
 
 class Mask(Operator):
     """`H x = mask * x`: inpainting, where the mask is 1 on known pixels and 0 on missing ones.
@@ -51,6 +54,12 @@ class Mask(Operator):
 
     def normal(self, x: Tensor) -> Tensor:
         return self.mask.square() * x
+
+    def normal_symbol(self, like: Tensor) -> Tensor:
+        return self.mask.square().mean((-2, -1), keepdim=True)
+
+    def normal_diagonal(self, like: Tensor) -> Tensor:
+        return self.mask.square()
 
 
 class BlurBoundary(str, Enum):
@@ -100,12 +109,21 @@ class Blur(Operator):
             return self._filter(x, symbol.abs().square())
         return super().normal(x)
 
+    def normal_symbol(self, like: Tensor) -> Tensor | None:
+        if self.boundary is not BlurBoundary.CIRCULAR:
+            return None
+        return torch.fft.fft2(self._kernel_at_origin(like)).abs().square()
+
     def _symbol(self, x: Tensor) -> Tensor:
-        """The Fourier transform of the kernel, its centre at pixel (0, 0)."""
+        """The Fourier transform of the kernel."""
+        kernel = self._kernel_at_origin(x)
+        return torch.fft.fft2(kernel) if x.is_complex() else torch.fft.rfft2(kernel)
+
+    def _kernel_at_origin(self, x: Tensor) -> Tensor:
+        """The kernel in an image of the size of x, its centre at pixel (0, 0)."""
         height, width = self.kernel.shape
         padded = F.pad(self.kernel, (0, x.shape[-1] - width, 0, x.shape[-2] - height))
-        padded = padded.roll((-(height // 2), -(width // 2)), (0, 1))
-        return torch.fft.fft2(padded) if x.is_complex() else torch.fft.rfft2(padded)
+        return padded.roll((-(height // 2), -(width // 2)), (0, 1))
 
     @staticmethod
     def _filter(x: Tensor, symbol: Tensor) -> Tensor:
@@ -192,6 +210,18 @@ class Downsample(Operator):
         spread = y.new_zeros(*y.shape[:-2], *size)
         spread[..., :: self.scale, :: self.scale] = y
         return self.blur.adjoint(spread)
+
+    def normal_symbol(self, like: Tensor) -> Tensor | None:
+        symbol = self.blur.normal_symbol(like)
+        return None if symbol is None else self._share(like) * symbol
+
+    def normal_diagonal(self, like: Tensor) -> Tensor:
+        return self._share(like) * self.blur.normal_diagonal(like)
+
+    def _share(self, like: Tensor) -> float:
+        """Of the pixels that are kept."""
+        height, width = like.shape[-2:]
+        return -(-height // self.scale) * -(-width // self.scale) / (height * width)
 
 
 def _real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:

@@ -34,6 +34,16 @@ class Fourier(Operator):
         x = _transform(self._sampled(y), torch.fft.ifft2, self.centred)
         return x.real if self.real else x
 
+    def normal_symbol(self, like: Tensor) -> Tensor:
+        if self.mask is None:
+            return like.real.new_ones(1, 1)
+        symbol = self.mask.square()
+        symbol = torch.fft.ifftshift(symbol, (-2, -1)) if self.centred else symbol
+        if not self.real:
+            return symbol
+        opposite = symbol.flip(-2, -1).roll((1, 1), (-2, -1))  # a real image has the same there, conjugate
+        return (symbol + opposite) / 2
+
     def _sampled(self, kspace: Tensor) -> Tensor:
         return kspace if self.mask is None else self.mask * kspace
 

@@ -11,6 +11,7 @@ from torch import Tensor
 LinearMap = Callable[[Tensor], Tensor]
 
 MIN_WINDOW = 5  # iterations at least, whose progress tells how far the first of them was from the solution
+PRECONDITIONED_WINDOW = 3  # likewise with a preconditioner, when each brings more
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,9 @@ def conjugate_gradient(
     `E_j = sum_{i >= j} alpha_i <r_i, z_i>` the squared A-norm of the error,
     `||x - x_j||^2 = sum_{i >= j} ||p_i||^2 / <p_i, A p_i> (E_i + E_{i+1})`, the sums cut off at the last
     iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
-    bounds the present one.
+    bounds the present one. With a preconditioner the formula is about another norm than the Euclidean one. What is
+    reported then is `||x - x_j||` itself, with x_j the iterate at the start of the last third or a little before (three
+    at least).
 
     Args:
         apply: `p -> A p`.
@@ -153,6 +156,7 @@ def conjugate_gradient(
             state.advance(apply, preconditioner, row if asked else None)
 
     history: list[tuple[Tensor, Tensor]] = []
+    snapshots = _Snapshots(state.x)
     left = max_iterations
     while left > 0 and not (interval and not bool(state.live.any())):
         if workspace and key is not None and left >= together:
@@ -161,7 +165,8 @@ def conjugate_gradient(
             advance(min(together, left))
         if asked:
             history += list(zip(state.decrease.clone()[:left], state.length.clone()[:left], strict=True))
-            error = torch.where(state.live, _past_error(history), error).masked_fill(state.residual == 0, 0.0)
+            latest = snapshots.past_error(state.x, len(history)) if preconditioner else _past_error(history)
+            error = torch.where(state.live, latest, error).masked_fill(state.residual == 0, 0.0)
             state.done.logical_or_((state.residual <= state.target) & _accurate(error, error_tolerance, state.x))
             state.live.logical_and_(~state.done)
         left -= together
@@ -191,6 +196,23 @@ def _first_iterates(
         decrease=residual.new_zeros(rows, len(b)),
         length=residual.new_zeros(rows, len(b)),
     )
+
+
+class _Snapshots:
+    """A few earlier iterates, each about a third later than the one before."""
+
+    def __init__(self, start: Tensor):
+        self.kept = [(0, start.clone())]
+
+    def past_error(self, x: Tensor, iteration: int) -> Tensor:
+        """`||x - x_j||` for the last j that was kept of those before the last third; inf if there is none."""
+        latest = iteration - max(PRECONDITIONED_WINDOW, iteration // 3)
+        while len(self.kept) > 1 and self.kept[1][0] <= latest:
+            self.kept.pop(0)
+        error = sample_norms(x - self.kept[0][1])
+        if 3 * iteration >= 4 * self.kept[-1][0]:
+            self.kept.append((iteration, x.clone()))
+        return error if latest >= 0 else torch.full_like(error, float("inf"))
 
 
 def _past_error(history: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -51,9 +51,8 @@ class System:
 
     apply: LinearMap
     approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
-    key: Hashable = (
-        None  # of what is solved: with the same key, the same work on the same memory (CUDA graphs); or None
-    )
+    preconditioner: LinearMap | None = None  # Hermitian positive definite, close to the inverse
+    key: Hashable = None  # solves with the same key do the same work on the same memory, as CUDA graphs must
 
     @property
     def for_solves(self) -> LinearMap:
@@ -184,6 +183,7 @@ class _Run:
             tolerance=tolerance,
             error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
             max_iterations=CG_LIMIT,
+            preconditioner=system.preconditioner,
             workspace=None if system.key is None else self.workspace,
             key=system.key,
         )
