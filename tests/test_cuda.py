@@ -111,6 +111,21 @@ def test_same_input_same_bits():
     assert torch.equal(first, second)
 
 
+def test_radon_agrees_with_the_cpu_and_repeats_its_bits():
+    H, x = Radon(torch.arange(60) * 3.0, (128, 128)), picture(size=128)
+    y = H.forward(x)
+    projected, back = H.forward(x.cuda()), H.adjoint(y.cuda())
+    assert relative(projected.cpu(), y) < 1e-6
+    assert relative(back.cpu(), H.adjoint(y)) < 1e-6
+    assert adjoint_gap(H.to("cuda"), x.cuda()) < 1e-6
+    anew = Radon(torch.arange(60) * 3.0, (128, 128))
+    for _ in range(5):
+        assert torch.equal(H.forward(x.cuda()), projected)
+        assert torch.equal(H.adjoint(y.cuda()), back)
+    assert torch.equal(anew.forward(x.cuda()), projected)
+    assert torch.equal(anew.adjoint(y.cuda()), back)
+
+
 def test_gradient_of_one_step_agrees_with_the_cpu():
     def gradients(device):
         model = td.load("gray", device=device).requires_grad_(True)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import centre, picture, relative
+from conftest import centre, picture
 from PIL import Image
 from scipy import ndimage
 from skimage.metrics import peak_signal_noise_ratio
@@ -17,8 +17,6 @@ import torchdeal as td
 from torchdeal.benchmark import inverse, problems
 from torchdeal.benchmark.inverse import walk_uphill
 from torchdeal.benchmark.problems import bicubic, random_columns
-from torchdeal.benchmark.radon_matrix import RadonMatrix
-from torchdeal.operators import Radon, adjoint_gap
 
 QUICK = ["--limit", "1", "--crop", "32", "--device", "cpu", "--tolerance", "1e-2", "--threads", "1"]
 
@@ -141,16 +139,6 @@ def test_ct_slices_are_reduced_by_averaging():
     assert np.array_equal(problems._reduced(pixels, 100, "a.png"), reduced[78:178, 78:178])
     with pytest.raises(ValueError, match="too small for --crop 300"):
         problems._reduced(pixels, 300, "a.png")
-
-
-def test_radon_matrix_is_radon():
-    operator = Radon(np.arange(7) * 25.0, (18, 23))
-    matrix = RadonMatrix(operator)
-    x = torch.rand(2, 3, 18, 23)
-    y = operator.forward(x)
-    assert relative(matrix.forward(x), y) < 1e-5
-    assert relative(matrix.adjoint(y), operator.adjoint(y)) < 1e-5
-    assert adjoint_gap(matrix.to(dtype=torch.float64), x.double()) < 1e-10
 
 
 def test_bicubic_keeps_the_samples_and_straight_lines():

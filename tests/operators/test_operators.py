@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import sigpy
 import torch
-from conftest import picture
+import torch.nn.functional as F
+from conftest import picture, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import convolve
@@ -43,6 +44,16 @@ SAMPLED = random(*SHAPE[1:]) > 0.4
 MAPS = torch.randn(4, *SHAPE[1:], dtype=torch.complex128, generator=torch.Generator().manual_seed(3))
 TRAJECTORY = (random(90, 2, seed=4) - 0.5) * torch.tensor(SHAPE[1:])  # cycles per field of view
 
+
+def radon_by(angles, size, circle=False, **way):
+    """`Radon` with its private settings: with no matrix, or as on CUDA."""
+    operator = Radon(angles, size, circle=circle)
+    vars(operator).update(way)
+    return operator
+
+
+IN_SEGMENTS, ON_THE_FLY = {"_in_segments": True}, {"_matrix_bytes": 0}
+
 OPERATORS: dict[str, Operator] = {
     "identity": Identity(),
     "mask": Mask(random(*SHAPE[1:]) > 0.4),
@@ -56,6 +67,8 @@ OPERATORS: dict[str, Operator] = {
     "downsample 2 with blur": Downsample(2, random(3, 4)),
     "downsample 5 with a size": Downsample(5, random(3, 3), "reflect", size=SHAPE[1:]),
     "radon": Radon(np.linspace(0, 180, 7), SHAPE[1:]),
+    "radon in segments": radon_by(np.linspace(0, 180, 7), SHAPE[1:], **IN_SEGMENTS),
+    "radon on the fly": radon_by(np.linspace(0, 180, 7), SHAPE[1:], **ON_THE_FLY),
     **{
         f"{name} of a {'real' if real else 'complex'} image": operator
         for real in (True, False)
@@ -299,13 +312,69 @@ def test_radon_equals_scikit_image(circle, shape):
     np.testing.assert_allclose(Radon(angles, shape, circle=circle).forward(picture)[0, 0], expected, atol=1e-10)
 
 
-def test_radon_in_chunks(monkeypatch):
-    x = image(2)
-    whole = OPERATORS["radon"].forward(x)
-    back = OPERATORS["radon"].adjoint(whole)
+@pytest.mark.parametrize("way", [{}, IN_SEGMENTS], ids=["rows", "segments"])
+@pytest.mark.parametrize(("size", "circle"), [((18, 23), False), ((23, 18), False), ((19, 19), True), ((20, 20), True)])
+def test_radon_by_matrix_equals_interpolation(way, size, circle):
+    angles = [0.0, 25.0, 45.0, 90.0, 133.3, 180.0, -270.0, 1000.0]
+    matrix, on_the_fly = (radon_by(angles, size, circle=circle, **kind) for kind in (way, ON_THE_FLY))
+    x = random(2, 3, *size)
+    y = on_the_fly.forward(x)
+    assert relative(matrix.forward(x), y) < 1e-13
+    assert relative(matrix.adjoint(y), on_the_fly.adjoint(y)) < 1e-13
+    assert relative(matrix.forward(x.float()), y) < 1e-6
+    assert relative(matrix.adjoint(y.float()), on_the_fly.adjoint(y)) < 1e-6
+    assert adjoint_gap(matrix, x.float()) < 1e-6
+
+
+def test_radon_of_a_single_row():
+    x = random(1, 1, 1, 9)
+    assert torch.equal(Radon([0.0], (1, 9)).forward(x), F.pad(x, (2, 2)))
+
+
+def test_radon_in_half_precision():
+    x = random(1, 1, 8, 8)
+    assert relative(Radon([0.0, 30.0], (8, 8)).normal(x.bfloat16()), Radon([0.0, 30.0], (8, 8)).normal(x)) < 0.05
+
+
+def test_radon_shares_its_matrices_with_its_copies():
+    operator, x = Radon([0.0, 30.0], (8, 8)), random(1, 1, 8, 8)
+    single = operator.to("cpu", torch.float32)
+    single.normal(x.float())
+    built = dict(operator._matrices)
+    assert len(built) == 2
+    operator.to(dtype=torch.float32).normal(x.float())
+    (2.0 * operator).to(dtype=torch.float32).normal(x.float())
+    assert all(operator._matrices[key] is matrix for key, matrix in built.items())
+    operator.normal(x)
+    assert len(single._matrices) == 4
+    for copied in (copy.deepcopy(operator), pickle.loads(pickle.dumps(operator))):
+        assert not copied._matrices
+        assert torch.equal(copied.normal(x), operator.normal(x))
+
+
+def test_radon_builds_its_matrix_where_gradients_are_off():
+    operator, x = Radon([0.0, 30.0], (8, 8)), random(1, 1, 8, 8)
+    with torch.inference_mode():
+        operator.normal(x)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(operator.forward(x).square().sum() / 2, x)
+    torch.testing.assert_close(gradient, operator.normal(x.detach()))
+
+
+def test_large_radon_has_no_matrix():
+    few, many = (Radon(np.arange(number), (512, 512)) for number in (160, 170))
+    assert few._has_matrix(torch.float32)
+    assert not few._has_matrix(torch.float64)
+    assert not many._has_matrix(torch.float32)
+
+
+def test_radon_on_the_fly_in_chunks(monkeypatch):
+    x, operator = image(2), OPERATORS["radon on the fly"]
+    whole = operator.forward(x)
+    back = operator.adjoint(whole)
     monkeypatch.setattr("torchdeal.operators.tomography.CHUNK_NUMBERS", 1)
-    torch.testing.assert_close(OPERATORS["radon"].forward(x), whole, atol=1e-12, rtol=0)
-    torch.testing.assert_close(OPERATORS["radon"].adjoint(whole), back, atol=1e-12, rtol=0)
+    torch.testing.assert_close(operator.forward(x), whole, atol=1e-12, rtol=0)
+    torch.testing.assert_close(operator.adjoint(whole), back, atol=1e-12, rtol=0)
 
 
 def test_bad_radon():

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from torchdeal.benchmark.common import check_device, check_least, check_positive
 from torchdeal.benchmark.denoising import draw_noise, list_images, read_clean
-from torchdeal.benchmark.radon_matrix import RadonMatrix
 from torchdeal.checkpoint import load
 from torchdeal.extras import optional
 from torchdeal.model import DEAL
@@ -130,11 +129,11 @@ def ct(plan: Plan) -> Iterator[Setting]:
     """Parallel-beam projections of chest slices, reduced to about `CT_SIZE` by averaging pixels."""
     model = bundled_model("gray", plan.device)
     angles = np.arange(ANGLES) * (180 / ANGLES)
-    matrix = cache(lambda size: RadonMatrix(Radon(angles, size)))  # images of one size share it
+    sized = cache(lambda size: Radon(angles, size))  # images of one size share its matrix
     cases = []
     for path in list_images(plan.data / "test" / "CT")[: plan.limit]:
         clean = _tensor(_reduced(read_clean(path, model), plan.crop, path))
-        operator = matrix(tuple(clean.shape[-2:]))
+        operator = sized(tuple(clean.shape[-2:]))
         y = operator.forward(clean)
         noise = SINOGRAM_NOISE * float(y.max())
         y = y + torch.from_numpy(np.random.RandomState(0).normal(0, noise, tuple(y.shape)).astype(np.float32))
