@@ -14,8 +14,9 @@ from torchdeal.solvers import conjugate_gradient, sample_norms
 
 PATCH = 7
 RANGE_ITERATIONS = 10
-LEAST_SPREAD = 2.0  # with less noise lam would be so small that the problem is hard to solve, for nothing
-SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 4.0, 0.6, 13.0  # of the rule for sigma, on the 0..255 scale
+LEAST_SPREAD = 1.0  # with less noise lam would be so small that the problem is hard to solve, for nothing
+SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
+LAM_FACTOR = 0.7  # of the rule for lam
 
 
 def estimate_sigma(image: Any, *, data_range: float | None = None) -> list[float]:
@@ -50,10 +51,10 @@ def default_parameters(
 ) -> tuple[Tensor, Tensor]:
     """Sigma and lam for an inverse problem, from the noise in its measurements.
 
-    The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so
-    `lam = kappa(s) (noise / s)^2`, which for `H = I` and `s = noise` is the learned value. What is left is s, which
-    grows with the noise that a plain inversion would leave in a pixel, `noise / gain(H)`, which is taken to be 2 at
-    least. Its factor and power were fitted on tuning images.
+    The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so lam is
+    `kappa(s) (noise / s)^2`, times a factor. (In denoising, with `s = noise` and without the factor, it is the learned
+    value; that needs no rule.) What is left is s, which grows with the noise that a plain inversion would leave in a
+    pixel, `noise / gain(H)`, which is taken to be 1 at least. Factors and power were fitted on tuning images.
 
     Args:
         weights: of the model.
@@ -69,7 +70,7 @@ def default_parameters(
     noise = torch.maximum(noise, LEAST_SPREAD / spread_of_one)
     if sigma is None:
         sigma = (SIGMA_FACTOR * (noise * spread_of_one) ** SIGMA_POWER).clamp(SIGMA_MIN, SIGMA_MAX)
-    return sigma, weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
+    return sigma, LAM_FACTOR * weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
 
 
 def gain(operator: Operator, like: Tensor) -> Tensor:
