@@ -14,7 +14,7 @@ from torchdeal.solvers import conjugate_gradient, sample_norms
 
 PATCH = 7
 RANGE_ITERATIONS = 10
-LEAST_SPREAD = 1.0  # with less noise lam would be so small that the problem is hard to solve, for nothing
+LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
 SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
 LAM_FACTOR = 0.7  # of the rule for lam
 
@@ -54,7 +54,7 @@ def default_parameters(
     The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so lam is
     `kappa(s) (noise / s)^2`, times a factor. (In denoising, with `s = noise` and without the factor, it is the learned
     value; that needs no rule.) What is left is s, which grows with the noise that a plain inversion would leave in a
-    pixel, `noise / gain(H)`, which is taken to be 1 at least. Factors and power were fitted on tuning images.
+    pixel, `noise / gain(H)`, which is taken to be 3 at least. Factors and power were fitted on tuning images.
 
     Args:
         weights: of the model.
