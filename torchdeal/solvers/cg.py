@@ -95,7 +95,7 @@ class Workspace:
         """The same values, in the places of those of the solve before."""
         if self._held is None:
             self._held = iterates
-        elif self._held is not iterates:
+        else:
             self._held.take(iterates)
         return self._held
 
