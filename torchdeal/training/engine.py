@@ -28,9 +28,9 @@ from torchdeal.replay import Replays
 from torchdeal.solvers import conjugate_gradient, differentiable_solve
 
 LOOSE = 0.4  # reduction of the residual by a solve without gradient
-LOOSE_LIMIT = 6  # CG iterations of such a solve at most
-FORWARD, FORWARD_LIMIT = 0.05, 10  # of the step with gradient: relative to the residual at its start
-BACKWARD, BACKWARD_LIMIT = 3e-3, 16  # of the solve for its gradient
+LOOSE_LIMIT = 5  # CG iterations of such a solve at most
+FORWARD, FORWARD_LIMIT = 0.05, 8  # of the step with gradient: relative to the residual at its start
+BACKWARD, BACKWARD_LIMIT = 3e-3, 12  # of the solve for its gradient
 EXACT = 1e-4  # tolerance of both where there is no hurry
 
 LinearMap = Callable[[Tensor], Tensor]
