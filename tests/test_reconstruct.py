@@ -426,3 +426,21 @@ def test_a_complex_start_that_is_not_finite(gray):
     y = H.forward(torch.zeros(1, 1, 20, 20, dtype=torch.complex64))
     with pytest.raises(ValueError, match="start holds NaN"):
         td.reconstruct(y, H, model=gray, sigma=0.1, lam=1.0, start=torch.full_like(y, torch.nan))
+
+
+def test_the_mean_must_be_measured(gray):
+    """In the wrong layout a mask misses the zero frequency, and the mean of the answer would be arbitrary."""
+    sampled = torch.zeros(1, 24, dtype=torch.bool)
+    sampled[:, 8:16] = True
+    x = picture(size=24)
+    centered = td.operators.Fourier(sampled.expand(24, 24), centered=True)
+    assert td.reconstruct(centered.forward(x), centered, model=gray, noise=0.01).converged
+    H = td.operators.Fourier(sampled.expand(24, 24))
+    with pytest.raises(ValueError, match="do not depend on the mean of the image"):
+        td.reconstruct(H.forward(x), H, model=gray, noise=0.01)
+
+
+def test_where_nothing_was_sampled_there_is_nothing_to_reconstruct(gray):
+    H = td.operators.Mask(torch.zeros(24, 24))
+    with pytest.raises(ValueError, match="do not depend on the mean of the image"):
+        td.reconstruct(picture(size=24) * 0, H, model=gray, noise=0.01)

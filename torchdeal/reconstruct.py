@@ -23,12 +23,12 @@ from torch import Tensor
 from torchdeal.backends import Backend, choose_backend
 from torchdeal.checkpoint import load
 from torchdeal.images import ImageFormat, to_tensor
-from torchdeal.model import DEAL, SIGMA_MAX, Weights
+from torchdeal.model import DEAL, SIGMA_MAX, Boundary, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
 from torchdeal.preconditioning import Preconditioning, preconditioning
-from torchdeal.solvers import Progress, Solution, System, implicit_solve, solve_fixed_point
-from torchdeal.tuning import default_parameters, estimate_range
+from torchdeal.solvers import Progress, Solution, System, implicit_solve, sample_norms, solve_fixed_point
+from torchdeal.tuning import default_parameters, estimate_range, gain
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
 
@@ -36,6 +36,7 @@ AUTO = "auto"
 PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
 DEFAULT_TOLERANCE = 1e-3
 DEFAULT_MAX_ITERATIONS = 500
+UNSEEN = 1e-5  # of what H makes of other images: a constant image of which it makes less is lost in rounding
 WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
 
 
@@ -115,6 +116,7 @@ def reconstruct(
         if not is_trusted(operator):
             check_adjoint(operator, b)
         weights = model.weights()
+        _check_mean(operator, b, weights)
         scale = _scale(operator, b, keep_plausible=data_range is None) if automatic else b.real.new_ones(len(b))
         b = b / _column(scale)
         level, strength = _parameters(weights, operator, b, sigma, lam, noise, image_format.data_range * scale)
@@ -321,6 +323,19 @@ def _check_image(b: Tensor, model: DEAL, channelwise: bool) -> None:
         )
     if min(height, width) < model.min_size:
         raise ValueError(f"the image is {height} x {width}; at least {model.min_size} x {model.min_size} is needed")
+
+
+def _check_mean(operator: Operator, b: Tensor, weights: Weights) -> None:
+    """`W` maps constants to 0: what the mean of the image is, only the measurements can tell."""
+    if isinstance(operator, Identity) or weights.boundary is not Boundary.REFLECT:
+        return
+    constant = torch.ones_like(b)
+    seen = sample_norms(operator.forward(constant)) / sample_norms(constant)
+    if bool((seen <= UNSEEN * gain(operator, b)).any()):
+        raise ValueError(
+            "the measurements do not depend on the mean of the image (the operator maps a constant image to 0), and "
+            "the model cannot know it: measure it too; in MRI, check that the mask has the layout that `centered` says"
+        )
 
 
 def _per_sample(
