@@ -21,7 +21,7 @@ def write_scan(path, size=48, coils=4):
     columns[size // 2 - 8 : size // 2 + 8] = True
     window = torch.hann_window(size, periodic=False)
     image = picture(size=size) * torch.outer(window, window)
-    kspace = MultiCoilFourier(maps, columns.expand(size, size)).forward(image)
+    kspace = MultiCoilFourier(maps, columns.expand(size, size), centered=True).forward(image)
     noise = 0.005 * torch.randn(kspace.shape, dtype=kspace.dtype, generator=torch.Generator().manual_seed(0))
     with h5py.File(path, "w") as file:
         file["kspace"] = 1e-4 * (kspace + noise * columns).numpy()

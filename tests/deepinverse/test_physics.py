@@ -179,11 +179,14 @@ def test_denoising_with_weights_is_no_identity(model):
 
 
 MRI = {
-    "single coil": (lambda **o: physics.MRI(COLUMNS, **o), Fourier(COLUMNS, real=False)),
-    "multi-coil": (lambda **o: physics.MultiCoilMRI(COLUMNS, MAPS, **o), MultiCoilFourier(MAPS, COLUMNS, real=False)),
+    "single coil": (lambda **o: physics.MRI(COLUMNS, **o), Fourier(COLUMNS, centered=True, real=False)),
+    "multi-coil": (
+        lambda **o: physics.MultiCoilMRI(COLUMNS, MAPS, **o),
+        MultiCoilFourier(MAPS, COLUMNS, centered=True, real=False),
+    ),
     "composed": (
         lambda **o: physics.compose(physics.MRI(COLUMNS), physics.MRI(COLUMNS, **o)),
-        Fourier(COLUMNS, real=False) @ Fourier(COLUMNS, real=False),
+        Fourier(COLUMNS, centered=True, real=False) @ Fourier(COLUMNS, centered=True, real=False),
     ),
 }
 

@@ -1,6 +1,7 @@
 """Sensitivity maps and noise, estimated from simulated measurements whose truth is known."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,17 @@ import torch
 from conftest import picture, relative
 
 import torchdeal as td
-from torchdeal.kspace import KSpaceError, calibration_width, espirit_maps, estimate_noise
+from torchdeal import kspace
+from torchdeal.kspace import KSpaceError
 from torchdeal.operators import MultiCoilFourier
 
 SIZE, COILS, NOISE = 48, 4, 0.005
+
+# Zero frequencies are in the middle, unless a test says otherwise.
+calibration_width, espirit_maps, estimate_noise = (
+    partial(function, centered=True)
+    for function in (kspace.calibration_width, kspace.espirit_maps, kspace.estimate_noise)
+)
 
 
 def birdcage(coils=COILS, size=SIZE):
@@ -34,9 +42,9 @@ def column_mask(width, size=SIZE, share=0.25):
     return columns.expand(size, size)
 
 
-def measured(maps, mask, noise=NOISE, centred=True):
+def measured(maps, mask, noise=NOISE, centered=True):
     """K-space of the object, with noise of that deviation in its real and in its imaginary part."""
-    H = MultiCoilFourier(maps, mask, centred=centred, real=False)
+    H = MultiCoilFourier(maps, mask, centered=centered, real=False)
     y = H.forward(object_in_air(maps.shape[-1]).to(torch.complex64))
     generator = torch.Generator().manual_seed(1)
     return y + noise * 2**0.5 * torch.randn(y.shape, dtype=y.dtype, generator=generator) * H.fourier.mask
@@ -46,7 +54,7 @@ def measured(maps, mask, noise=NOISE, centred=True):
 def test_calibration_width(width):
     mask = column_mask(width) if width else torch.zeros(SIZE, SIZE)
     assert calibration_width(mask) == width
-    assert calibration_width(torch.fft.ifftshift(mask), centred=False) == width
+    assert kspace.calibration_width(torch.fft.ifftshift(mask)) == width
 
 
 def test_calibration_width_of_squares_and_of_everything():
@@ -72,7 +80,7 @@ def test_reconstruction_with_estimated_maps_is_close_to_that_with_the_true_ones(
     """Errors of the magnitude: zero filling 32.8 dB, true maps 40.5, estimated 39.8."""
     maps, mask, clean = birdcage(), column_mask(16), object_in_air()
     y = measured(maps, mask)
-    operators = [MultiCoilFourier(m, mask, real=False) for m in (maps, espirit_maps(y[0], mask))]
+    operators = [MultiCoilFourier(m, mask, centered=True, real=False) for m in (maps, espirit_maps(y[0], mask))]
     filled, (with_true, with_estimated) = (
         operators[0].adjoint(y),
         (td.reconstruct(y, H, model=gray, noise=NOISE).x for H in operators),
@@ -92,7 +100,7 @@ def test_a_dead_coil_a_batch_and_other_layouts():
     assert float(estimated[0, 0].abs().max()) < 0.05
     assert torch.equal(espirit_maps(y[0].numpy()), estimated[0])
     corner = torch.fft.ifftshift(y, (-2, -1))
-    shifted = espirit_maps(corner, torch.fft.ifftshift(mask), centred=False)
+    shifted = kspace.espirit_maps(corner, torch.fft.ifftshift(mask))
     assert torch.equal(shifted, torch.fft.ifftshift(estimated, (-2, -1)))
 
 
@@ -110,12 +118,12 @@ def test_what_espirit_needs(monkeypatch):
 
 
 @pytest.mark.parametrize("level", [1e-6, 1.0])
-@pytest.mark.parametrize("centred", [True, False])
-def test_level_of_pure_noise(level, centred):
+@pytest.mark.parametrize("centered", [True, False])
+def test_level_of_pure_noise(level, centered):
     noise = level * 2**0.5 * torch.randn(4, 64, 64, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
     mask = column_mask(8, 64)
-    assert estimate_noise(noise * mask, mask, centred=centred) == pytest.approx(level, rel=0.05)
-    assert estimate_noise((noise * mask).numpy(), centred=centred) == pytest.approx(level, rel=0.05)
+    assert estimate_noise(noise * mask, mask, centered=centered) == pytest.approx(level, rel=0.05)
+    assert estimate_noise((noise * mask).numpy(), centered=centered) == pytest.approx(level, rel=0.05)
 
 
 @pytest.mark.parametrize("level", [0.001, 0.02])
@@ -127,7 +135,7 @@ def test_level_of_noise_beside_a_smooth_image(level):
     y = signal + measured(maps, mask, level) - measured(maps, mask, 0)
     assert estimate_noise(y, mask) == pytest.approx(level, rel=0.05)
     corner = torch.fft.ifftshift(y, (-2, -1))
-    assert estimate_noise(corner, torch.fft.ifftshift(mask), centred=False) == pytest.approx(estimate_noise(y, mask))
+    assert kspace.estimate_noise(corner, torch.fft.ifftshift(mask)) == pytest.approx(estimate_noise(y, mask))
 
 
 @pytest.mark.parametrize(("level", "factor"), [(0.02, 1.2), (0.01, 1.6)])

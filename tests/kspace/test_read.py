@@ -35,7 +35,7 @@ def test_fastmri_of_several_coils(tmp_path):
     scan = read_kspace(path)
     assert np.array_equal(scan.kspace, kspace[2])
     assert np.array_equal(scan.mask, np.broadcast_to(COLUMNS, SIZE))
-    assert (scan.slice_index, scan.slices, scan.image_size, scan.centred) == (2, SLICES, (8, 6), True)
+    assert (scan.slice_index, scan.slices, scan.image_size, scan.centered) == (2, SLICES, (8, 6), True)
     assert np.allclose(scan.reference, rss[2])
     assert "fastMRI" in scan.source
     assert scan.maps is None
@@ -79,11 +79,11 @@ def test_npy(tmp_path, shape, dtype):
 def test_npz(tmp_path, mask):
     kspace, maps = values(SLICES, COILS, *SIZE), values(COILS, *SIZE, seed=1)
     np.savez(tmp_path / "a.npz", kspace=kspace, mask=mask, maps=maps)
-    scan = read_kspace(tmp_path / "a.npz", index=4, centred=False)
+    scan = read_kspace(tmp_path / "a.npz", index=4, centered=False)
     assert np.array_equal(scan.kspace, kspace[4])
     assert np.array_equal(scan.mask, np.broadcast_to(COLUMNS, SIZE))
     assert np.array_equal(scan.maps, maps)
-    assert not scan.centred
+    assert not scan.centered
 
 
 def test_maps_of_every_slice(tmp_path):

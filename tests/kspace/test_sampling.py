@@ -10,7 +10,7 @@ def test_as_many_columns_as_asked_for(width, acceleration, centre):
     assert mask.shape == (20, width)
     assert (mask == mask[0]).all()
     assert int(mask[0].sum()) == round(width / acceleration)
-    assert calibration_width(mask.T.repeat(1, 20)) >= round(width * centre) - 1  # in the middle
+    assert calibration_width(mask.T.repeat(1, 20), centered=True) >= round(width * centre) - 1  # in the middle
 
 
 def test_the_seed_decides():

@@ -65,7 +65,7 @@ def test_reconstruction_equals_that_of_our_operator(name):
 def test_complex_measurements():
     operator = td.as_operator(sigpy.linop.FFT((8, 8)))
     x = torch.randn(2, 1, 8, 8, dtype=torch.complex64)
-    expected = td.operators.Fourier(real=False).forward(x)
+    expected = td.operators.Fourier(centered=True, real=False).forward(x)
     torch.testing.assert_close(operator.forward(x).reshape(x.shape), expected, atol=1e-5, rtol=0)
 
 

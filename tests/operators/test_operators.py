@@ -75,9 +75,9 @@ OPERATORS: dict[str, Operator] = {
         for real in (True, False)
         for name, operator in {
             "fourier": Fourier(SAMPLED, real=real),
-            "fourier not centred": Fourier(SAMPLED, centred=False, real=real),
+            "fourier centered": Fourier(SAMPLED, centered=True, real=real),
             "coils": MultiCoilFourier(MAPS, SAMPLED, real=real),
-            "coils not centred": MultiCoilFourier(MAPS, SAMPLED, centred=False, real=real),
+            "coils centered": MultiCoilFourier(MAPS, SAMPLED, centered=True, real=real),
             "trajectory": NonCartesianFourier(TRAJECTORY, SHAPE[1:], real=real),
             "trajectory and coils": NonCartesianFourier(TRAJECTORY, SHAPE[1:], MAPS, real=real),
         }.items()
@@ -407,12 +407,12 @@ def test_the_adjoint_returns_what_the_image_is(name):
     assert operator.adjoint(operator.forward(x)).dtype == operator.normal(x).dtype == x.dtype
 
 
-@pytest.mark.parametrize("centred", [True, False])
-def test_fourier_equals_numpy(centred):
+@pytest.mark.parametrize("centered", [True, False])
+def test_fourier_equals_numpy(centered):
     x = image(1)
-    kspace = np.fft.fft2(np.fft.ifftshift(x, (-2, -1)) if centred else x, norm="ortho")
-    expected = (np.fft.fftshift(kspace, (-2, -1)) if centred else kspace) * SAMPLED.numpy()
-    np.testing.assert_allclose(Fourier(SAMPLED, centred=centred).forward(x), expected, atol=1e-12)
+    kspace = np.fft.fft2(np.fft.ifftshift(x, (-2, -1)) if centered else x, norm="ortho")
+    expected = (np.fft.fftshift(kspace, (-2, -1)) if centered else kspace) * SAMPLED.numpy()
+    np.testing.assert_allclose(Fourier(SAMPLED, centered=centered).forward(x), expected, atol=1e-12)
 
 
 def test_fourier_of_everything_is_unitary():
@@ -438,7 +438,7 @@ def test_bad_masks_and_maps():
 
 
 def grid(height, width):
-    """All frequencies of the centred discrete Fourier transform, row by row."""
+    """All frequencies of the centered discrete Fourier transform, row by row."""
     return torch.cartesian_prod(torch.arange(height) - height // 2, torch.arange(width) - width // 2)
 
 
@@ -447,8 +447,11 @@ def test_the_trajectory_of_all_grid_points_is_cartesian(size):
     x = torch.randn(2, 1, *size, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     maps = torch.randn(3, *size, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
     for operator, cartesian in (
-        (NonCartesianFourier(grid(*size), size, real=False), Fourier(real=False)),
-        (NonCartesianFourier(grid(*size), size, maps, real=False), MultiCoilFourier(maps, real=False)),
+        (NonCartesianFourier(grid(*size), size, real=False), Fourier(centered=True, real=False)),
+        (
+            NonCartesianFourier(grid(*size), size, maps, real=False),
+            MultiCoilFourier(maps, centered=True, real=False),
+        ),
     ):
         expected = cartesian.forward(x)
         torch.testing.assert_close(operator.forward(x), expected.flatten(2), atol=1e-12, rtol=0)
@@ -538,7 +541,7 @@ def test_mri_from_a_third_of_the_lines_is_better_than_zero_filling(gray):
     clean = picture(size=48)
     sampled = torch.rand(1, 48, generator=torch.Generator().manual_seed(0)) < 0.25
     sampled[:, 20:28] = True
-    H = Fourier(sampled.expand(48, 48))
+    H = Fourier(sampled.expand(48, 48), centered=True)
     y = H.forward(clean)
     y = y + 0.01 * torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1)) * H.mask
     result = td.reconstruct(y, H, model=gray, sigma=10 / 255, lam=0.1)

@@ -178,7 +178,7 @@ def masked(image: str, clean: Tensor, share: float, noise: float) -> Case:
 def column_sampled(image: str, clean: Tensor, noise: float, seed: int) -> Case:
     """Some columns of the k-space, of `random_columns`, with noise on real and imaginary part."""
     columns = random_columns(clean.shape[-1], np.random.RandomState(seed))
-    operator = Fourier(torch.from_numpy(columns).expand(clean.shape[-2:]))
+    operator = Fourier(torch.from_numpy(columns).expand(clean.shape[-2:]), centered=True)
     draws = np.random.RandomState(0).normal(0, noise, (2, *clean.shape)).astype(np.float32)
     y = operator.forward(clean) + torch.from_numpy(columns) * torch.complex(*torch.from_numpy(draws))
     return Case(image, clean, operator, y, noise, operator.adjoint(y))

@@ -140,8 +140,8 @@ def mri(
         if simulate:
             picture = read_gray(source)
             sampled = random_columns((picture.shape[-2], picture.shape[-1]), acceleration, centre, seed)
-            return [_simulated(picture, Fourier(sampled, real=real is not False), settings)]
-        scan = read_kspace(source, index=_index(slice_index), centred=not corner)
+            return [_simulated(picture, Fourier(sampled, centered=True, real=real is not False), settings)]
+        scan = read_kspace(source, index=_index(slice_index), centered=not corner)
         return _measured(scan, maps, bool(real), size if crop else scan.image_size, sigma)
 
     run([(source, target)], lambda job: _reconstruct(job, problems, Solver(settings)), as_json)
@@ -179,7 +179,7 @@ def _measured(
     scan: KSpace, maps: str | None, real: bool, size: tuple[int, int] | None, sigma: float | None
 ) -> list[Problem]:
     """A problem for each slice."""
-    noise = estimate_noise(scan.kspace, scan.mask, centred=scan.centred) if sigma is None else sigma
+    noise = estimate_noise(scan.kspace, scan.mask, centered=scan.centered) if sigma is None else sigma
 
     def keep(x: Tensor) -> Tensor:
         return centre_crop(x.abs(), size) if size else x.abs()
@@ -196,9 +196,9 @@ def _measured(
 
 def _operator(kspace: Tensor, scan: KSpace, real: bool) -> Operator:
     if len(kspace) == 1 and scan.maps is None:
-        return Fourier(scan.mask, centred=scan.centred, real=real)
-    maps = scan.maps if scan.maps is not None else espirit_maps(kspace, scan.mask, centred=scan.centred)
-    return MultiCoilFourier(maps, scan.mask, centred=scan.centred, real=real)
+        return Fourier(scan.mask, centered=scan.centered, real=real)
+    maps = scan.maps if scan.maps is not None else espirit_maps(kspace, scan.mask, centered=scan.centered)
+    return MultiCoilFourier(maps, scan.mask, centered=scan.centered, real=real)
 
 
 def _given_maps(maps: str | None, scan: KSpace) -> Tensor | None:

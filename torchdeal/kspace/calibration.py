@@ -14,10 +14,10 @@ WIDEST = 24  # calibration region that is used: more costs time and changes litt
 NARROWEST = 8  # from which on the kernels can be told from noise
 
 
-def calibration_width(mask: Tensor | np.ndarray, *, centred: bool = True) -> int:
+def calibration_width(mask: Tensor | np.ndarray, *, centered: bool = False) -> int:
     """The width of the largest square in the middle of k-space that is fully sampled; 0 if there is none."""
     sampled = np.asarray(mask) != 0
-    sampled = sampled if centred else np.fft.fftshift(sampled)
+    sampled = sampled if centered else np.fft.fftshift(sampled)
     height, width = sampled.shape
     full = 0
     for size in range(1, min(height, width) + 1):
@@ -32,7 +32,7 @@ def espirit_maps(
     kspace: Tensor | np.ndarray,
     mask: Tensor | np.ndarray | None = None,
     *,
-    centred: bool = True,
+    centered: bool = False,
     width: int | None = None,
     threshold: float = 0.02,
     crop: float = 0.0,
@@ -46,7 +46,7 @@ def espirit_maps(
     Args:
         kspace: complex, `(coils, H, W)` or `(B, coils, H, W)`.
         mask: what was measured, `(H, W)` or `(W,)`; by default what is not zero.
-        centred: the zero frequency is in the middle, of the image and of the k-space, else at [0, 0].
+        centered: the zero frequency is in the middle, of the image and of the k-space, else at [0, 0].
         width: of the calibration region, a square in the middle of k-space; by default as large as the mask has it, but
             at most 24.
         threshold: singular values below this share of the largest are noise.
@@ -59,7 +59,7 @@ def espirit_maps(
     values = as_kspace(kspace)
     size = (values.shape[-2], values.shape[-1])
     measured = infer_mask(values) if mask is None else as_mask(torch.as_tensor(mask).cpu().numpy(), size)
-    found = calibration_width(measured.cpu(), centred=centred)
+    found = calibration_width(measured.cpu(), centered=centered)
     wanted = min(found, WIDEST) if width is None else width
     if not NARROWEST <= wanted <= found:
         raise KSpaceError(
@@ -69,14 +69,14 @@ def espirit_maps(
     if values.shape[-3] < 2:
         raise KSpaceError("ESPIRiT compares coils, and this k-space has only one: it needs no maps")
     samples = values if values.ndim == 4 else values[None]
-    maps = torch.stack([_maps(sample, wanted, threshold, crop, centred) for sample in samples])
+    maps = torch.stack([_maps(sample, wanted, threshold, crop, centered) for sample in samples])
     return maps.view(values.shape)
 
 
-def _maps(kspace: Tensor, width: int, threshold: float, crop: float, centred: bool) -> Tensor:
+def _maps(kspace: Tensor, width: int, threshold: float, crop: float, centered: bool) -> Tensor:
     """Of one slice `(coils, H, W)`."""
     espirit = optional("sigpy.mri.app", "ESPIRiT", "mri").EspiritCalib
-    array = (kspace if centred else torch.fft.fftshift(kspace, (-2, -1))).cpu().numpy()
+    array = (kspace if centered else torch.fft.fftshift(kspace, (-2, -1))).cpu().numpy()
     # SigPy takes the phase relative to the first coil, which must see something.
     order = np.argsort(-np.square(np.abs(array)).sum((1, 2)), kind="stable")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,4 +86,4 @@ def _maps(kspace: Tensor, width: int, threshold: float, crop: float, centred: bo
     maps = np.empty_like(array)
     maps[order] = np.where(np.isfinite(sorted_maps), sorted_maps, 0)
     result = torch.from_numpy(maps).to(kspace)
-    return result if centred else torch.fft.ifftshift(result, (-2, -1))
+    return result if centered else torch.fft.ifftshift(result, (-2, -1))

@@ -30,7 +30,7 @@ class KSpace:
     kspace: Tensor  # complex, (coils, H, W), or (slices, coils, H, W); a single coil is coils = 1
     mask: Tensor  # bool, (H, W): what was measured
     maps: Tensor | None = None  # coil sensitivities, of the shape of the k-space
-    centred: bool = True  # the zero frequency is in the middle, else at [0, 0]
+    centered: bool = True  # the zero frequency is in the middle, else at [0, 0]
     source: str = ""  # file and format
     slice_index: int | None = None  # which slice this is, or None for all
     slices: int = 1  # how many the file has

@@ -13,7 +13,7 @@ MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard nor
 
 
 def estimate_noise(
-    kspace: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None, *, centred: bool = True
+    kspace: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None, *, centered: bool = False
 ) -> float:
     """The standard deviation of the noise in the real and in the imaginary part, in the units of the data.
 
@@ -26,12 +26,12 @@ def estimate_noise(
     Args:
         kspace: complex, `(H, W)`, `(coils, H, W)` or `(slices, coils, H, W)`.
         mask: what was measured, `(H, W)` or `(W,)`; by default what is not zero.
-        centred: the zero frequency is in the middle, else at [0, 0].
+        centered: the zero frequency is in the middle, else at [0, 0].
     """
     values = as_kspace(kspace)
     size = (values.shape[-2], values.shape[-1])
     measured = infer_mask(values) if mask is None else as_mask(torch.as_tensor(mask).cpu().numpy(), size)
-    radius = _radius(size, centred)[measured.cpu()]
+    radius = _radius(size, centered)[measured.cpu()]
     if not len(radius):
         raise ValueError("the k-space is zero: there is no noise to estimate")
     number = min(max(round(OUTER * len(radius)), FEWEST), len(radius))
@@ -40,8 +40,8 @@ def estimate_noise(
     return float(torch.view_as_real(samples.to(torch.complex128)).abs().median()) / MEDIAN_OF_NORMAL
 
 
-def _radius(size: tuple[int, int], centred: bool) -> Tensor:
+def _radius(size: tuple[int, int], centered: bool) -> Tensor:
     """Of each frequency, relative to the highest one of its direction."""
     rows, columns = (torch.fft.fftfreq(length, dtype=torch.float64) for length in size)
     radius = torch.hypot(rows[:, None], columns[None])
-    return torch.fft.fftshift(radius) if centred else radius
+    return torch.fft.fftshift(radius) if centered else radius

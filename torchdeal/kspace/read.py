@@ -30,7 +30,7 @@ HDF5 = (".h5", ".hdf5", ".mrd")
 SUFFIXES = (*HDF5, ".npy", ".npz")
 
 
-def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, centred: bool = True) -> KSpace:
+def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, centered: bool = True) -> KSpace:
     """The k-space in a file.
 
     Args:
@@ -39,7 +39,7 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
             `(slices, coils, H, W)`; `.npz` with such an array `kspace` and, if wanted, `mask` `(H, W)` or `(W,)`, and
             `maps` of the shape of the k-space. Without a mask, what is not zero was measured.
         index: which slice: a number from 0, `"middle"`, or `"all"`.
-        centred: for npy and npz: the zero frequency is in the middle, else at [0, 0].
+        centered: for npy and npz: the zero frequency is in the middle, else at [0, 0].
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -52,7 +52,7 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
     try:
         if suffix in HDF5:
             return _read_hdf5(path, index)
-        return _read_npy(path, index, centred) if suffix == ".npy" else _read_npz(path, index, centred)
+        return _read_npy(path, index, centered) if suffix == ".npy" else _read_npz(path, index, centered)
     except ImportError:
         raise
     except KSpaceError as error:
@@ -107,21 +107,21 @@ def _reference(file: Any, chosen: Any, slices: int) -> Tensor | None:
     return None
 
 
-def _read_npy(path: Path, index: int | str, centred: bool) -> KSpace:
+def _read_npy(path: Path, index: int | str, centered: bool) -> KSpace:
     values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot ask for more than is there
     if not isinstance(values, np.ndarray):
         raise KSpaceError("does not hold one array; an archive of arrays is .npz")
-    return _from_arrays(f"{path} (npy)", values, None, None, index, centred)
+    return _from_arrays(f"{path} (npy)", values, None, None, index, centered)
 
 
-def _read_npz(path: Path, index: int | str, centred: bool) -> KSpace:
+def _read_npz(path: Path, index: int | str, centered: bool) -> KSpace:
     with zipfile.ZipFile(path) as archive:
         check_size(sum(entry.file_size for entry in archive.infolist()) // 8)
     with np.load(path, allow_pickle=False) as arrays:
         if "kspace" not in arrays:
             raise KSpaceError(f"has no array 'kspace'; it holds {', '.join(arrays.files[:8]) or 'nothing'}")
         kspace, mask, maps = (arrays.get(name) for name in ("kspace", "mask", "maps"))
-    return _from_arrays(f"{path} (npz)", kspace, mask, maps, index, centred)
+    return _from_arrays(f"{path} (npz)", kspace, mask, maps, index, centered)
 
 
 def _from_arrays(
@@ -130,7 +130,7 @@ def _from_arrays(
     mask: np.ndarray | None,
     maps: np.ndarray | None,
     index: int | str,
-    centred: bool,
+    centered: bool,
 ) -> KSpace:
     stack = kspace if kspace.ndim == 4 else kspace[None]
     if stack.ndim == 3:  # one slice, one coil
@@ -143,7 +143,7 @@ def _from_arrays(
         values,
         not_empty(infer_mask(values)) if mask is None else as_mask(mask, size, "'mask'"),
         maps=None if maps is None else _chosen_maps(maps, stack.shape, number),
-        centred=centred,
+        centered=centered,
         source=source,
         slice_index=number,
         slices=len(stack),

@@ -14,31 +14,32 @@ class Fourier(Operator):
 
     Args:
         mask: `(H, W)` or `(B, 1, H, W)`, what is sampled, bool or weights, laid out as the k-space; None: everything.
-        centred: the zero frequency is in the middle, of the image and of the k-space (as in fastMRI); else at [0, 0].
+        centered: the zero frequency is in the middle, of the image and of the k-space (as in fastMRI); by default it is
+            at [0, 0], as in `numpy.fft` and `torch.fft`.
         real: the image is real-valued, and so is what the adjoint returns.
     """
 
     replayable = True
 
-    def __init__(self, mask: Tensor | np.ndarray | None = None, *, centred: bool = True, real: bool = True):
+    def __init__(self, mask: Tensor | np.ndarray | None = None, *, centered: bool = False, real: bool = True):
         self.mask = None if mask is None else _mask(mask)
-        self.centred, self.real = centred, real
+        self.centered, self.real = centered, real
         if self.mask is not None:
             self.image_shape = self.measurement_shape = (None, *self.mask.shape[-2:])
             self.batch = self.mask.shape[0] if self.mask.ndim == 4 and self.mask.shape[0] > 1 else None
 
     def _forward(self, x: Tensor) -> Tensor:
-        return self._sampled(_transform(x, torch.fft.fft2, self.centred))
+        return self._sampled(_transform(x, torch.fft.fft2, self.centered))
 
     def _adjoint(self, y: Tensor) -> Tensor:
-        x = _transform(self._sampled(y), torch.fft.ifft2, self.centred)
+        x = _transform(self._sampled(y), torch.fft.ifft2, self.centered)
         return x.real if self.real else x
 
     def normal_symbol(self, like: Tensor) -> Tensor:
         if self.mask is None:
             return like.real.new_ones(1, 1)
         symbol = self.mask.square()
-        symbol = torch.fft.ifftshift(symbol, (-2, -1)) if self.centred else symbol
+        symbol = torch.fft.ifftshift(symbol, (-2, -1)) if self.centered else symbol
         if not self.real:
             return symbol
         opposite = symbol.flip(-2, -1).roll((1, 1), (-2, -1))  # a real image has the same there, conjugate
@@ -56,7 +57,7 @@ class MultiCoilFourier(Operator):
     Args:
         maps: coil sensitivities, `(coils, H, W)` or `(B, coils, H, W)`, complex.
         mask: as in `Fourier`.
-        centred: as in `Fourier`.
+        centered: as in `Fourier`.
         real: as in `Fourier`.
     """
 
@@ -67,11 +68,11 @@ class MultiCoilFourier(Operator):
         maps: Tensor | np.ndarray,
         mask: Tensor | np.ndarray | None = None,
         *,
-        centred: bool = True,
+        centered: bool = False,
         real: bool = True,
     ):
         self.maps = checked_maps(maps)
-        self.fourier = Fourier(mask, centred=centred, real=False)
+        self.fourier = Fourier(mask, centered=centered, real=False)
         self.real = real
         size = tuple(self.maps.shape[-2:])
         if self.fourier.mask is not None and tuple(self.fourier.mask.shape[-2:]) != size:
@@ -97,9 +98,9 @@ def checked_maps(maps: Tensor | np.ndarray) -> Tensor:
     return values
 
 
-def _transform(x: Tensor, transform, centred: bool) -> Tensor:
+def _transform(x: Tensor, transform, centered: bool) -> Tensor:
     """Orthonormal, of the last two dimensions."""
-    if not centred:
+    if not centered:
         return transform(x, norm="ortho")
     return torch.fft.fftshift(transform(torch.fft.ifftshift(x, (-2, -1)), norm="ortho"), (-2, -1))
 

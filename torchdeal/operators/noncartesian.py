@@ -22,7 +22,7 @@ class NonCartesianFourier(Operator):
     """Samples of the Fourier transform of an image at any frequencies, of each coil if there are maps.
 
     `(H x)_k = 1 / sqrt(N) sum_n x_n exp(-2 pi i (k_1 n_1 / H + k_2 n_2 / W))`, with `n` counted from the middle pixel
-    and `N = H W`: on the grid of whole `k` it is `Fourier`, centred. `H^T H` is a convolution, done by FFT on the
+    and `N = H W`: on the grid of whole `k` it is `Fourier`, centered. `H^T H` is a convolution, done by FFT on the
     device of the image; `H` and `H^T` alone are computed on the CPU, wherever their argument is.
 
     Measurements are `(B, coils, samples)`, complex, of an image `(B, 1, H, W)`; without maps `(B, C, samples)` of an
