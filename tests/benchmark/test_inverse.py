@@ -131,6 +131,16 @@ def test_ct(run, folder):
     assert methods["DEAL"]["psnr"] > methods["plain"]["psnr"] + 3
 
 
+def test_without_what_is_tuned(run, folder):
+    content, out, code = run(folder, "--problem", "mri", "--untuned", *QUICK)
+    assert code == 0
+    (result,) = content["results"]
+    assert list(rows(result)) == ["plain", "DEAL"]
+    assert result["gain_over_plain"] > 0
+    assert result["gain_over_total_variation"] is None
+    assert "| mri |" in out
+
+
 def test_ct_slices_are_reduced_by_averaging():
     pixels = np.random.RandomState(0).rand(520, 512).astype(np.float32)
     reduced = problems._reduced(pixels, None, "a.png")

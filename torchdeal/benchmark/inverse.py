@@ -116,14 +116,16 @@ def compare(setting: Setting, plan: Plan, say: Say) -> Result:
         say(_describe(setting, row))
 
     add(Row(PLAIN, None, [_answer(setting, case, case.plain, 0.0) for case in setting.cases]))
-    add(_tuned_total_variation(setting, plan))
+    if plan.tuned:
+        add(_tuned_total_variation(setting, plan))
     rule = [_as_numbers(*rule_parameters(model, case)) for case in setting.cases]
     solve = partial(_deal, setting, model, plan)
     by_rule = [solve(case, *parameters) for case, parameters in zip(setting.cases, rule, strict=True)]
     add(Row(RULE, None, [answer for answer, _ in by_rule]))
     if setting.paper:
         add(Row(PAPER, None, [solve(case, *setting.paper)[0] for case in setting.cases]))
-    add(_tuned_deal(setting, solve, rule, by_rule))
+    if plan.tuned:
+        add(_tuned_deal(setting, solve, rule, by_rule))
     return Result(setting.problem, setting.name, rows)
 
 
@@ -344,6 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tolerance", type=float, default=DEFAULT_TOLERANCE)
     parser.add_argument("--max-iterations", type=int, default=DEFAULT_MAX_ITERATIONS)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--untuned", action="store_true", help="without total variation and the best lam: much quicker")
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args(arguments)
     with one_line_errors(given.json, "settings"):
@@ -359,6 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tolerance=given.tolerance,
             max_iterations=given.max_iterations,
             threads=given.threads,
+            tuned=not given.untuned,
         )
         check_output(given.json)
         results, _ = measure(

@@ -51,6 +51,7 @@ class Plan:
     tolerance: float = DEFAULT_TOLERANCE
     max_iterations: int = DEFAULT_MAX_ITERATIONS
     threads: int | None = None
+    tuned: bool = True  # also the rows that are tuned on the images, which take most of the time
 
     def __post_init__(self) -> None:
         check_device(self.device)
