@@ -86,19 +86,20 @@ def test_samples_are_independent(name):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_inverts_a_circulant(channels):
+@pytest.mark.parametrize("H", [Blur(KERNEL), Downsample(3, 30 * KERNEL), 2 * Downsample(5)], ids=["blur", "x3", "x5"])
+def test_inverts_a_circulant(H, channels):
     """Masks that are the same everywhere, a circular blur, filters that see a torus: then `P A = 1`."""
     image, size = random(1, channels, 15), 15
     with torch.no_grad():
         weights = small_model(channels).weights()
         filters = impulse_responses(weights.filters)
-        known = preconditioning(weights, Blur(KERNEL), image)
+        known = preconditioning(weights, H.to(dtype=torch.float64), image)
         mean = torch.linspace(0.1, 1, len(filters), dtype=torch.float64)
         lam = torch.full((1, 1, 1, 1), 0.7, dtype=torch.float64)
         P = known.at(lam, mean[None], torch.ones(1, channels, size, size, dtype=torch.float64))
         W = dense(lambda x: F.conv2d(F.pad(x, (REACH,) * 4, mode="circular"), filters), image.shape[1:])
         M = mean.repeat_interleave(size * size)
-        A = dense(Blur(KERNEL).normal, image.shape[1:]) + 0.7 * W.T @ (M[:, None] * W)
+        A = dense(H.normal, image.shape[1:]) + 0.7 * W.T @ (M[:, None] * W)
     product = matrices(P, image)[0] @ A
     torch.testing.assert_close(product, torch.eye(len(A), dtype=torch.float64), atol=1e-3, rtol=0)
 

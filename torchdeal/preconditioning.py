@@ -7,6 +7,10 @@ its mean, tells where A is stronger and where weaker. So
     P = D^-1/2 C^-1 D^-1/2,
 
 Hermitian and positive definite, for two transforms of one image: little beside the filters of W.
+
+Where H keeps every s-th pixel, `H^T H` is no circulant: it mixes the s^2 frequencies that look alike to H. But it mixes
+them in one way only (it has rank 1 in each such group), so `C + H^T H`, with C the penalty alone, is inverted with the
+same transforms (Woodbury's formula).
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ def preconditioning(weights: Weights, operator: Operator, like: Tensor) -> Preco
     symbol = None if isinstance(operator, Identity) else operator.normal_symbol(like)
     if symbol is None:
         return None
-    return Preconditioning(weights, symbol, operator.normal_diagonal(like), like)
+    return Preconditioning(weights, symbol, operator.normal_diagonal(like), like, operator.normal_aliasing(like))
 
 
 class Preconditioning:
@@ -44,9 +48,17 @@ class Preconditioning:
         symbol: of `H^T H`, as in `Operator.normal_symbol`.
         diagonal: of `H^T H`, as in `Operator.normal_diagonal`.
         like: an image, `(B, C, H, W)`, real or complex.
+        aliasing: of `H^T H`, as in `Operator.normal_aliasing`.
     """
 
-    def __init__(self, weights: Weights, symbol: Tensor, diagonal: Tensor, like: Tensor):
+    def __init__(
+        self,
+        weights: Weights,
+        symbol: Tensor,
+        diagonal: Tensor,
+        like: Tensor,
+        aliasing: tuple[Tensor, int] | None = None,
+    ):
         filters = impulse_responses(weights.filters)
         squares = filters.square()
         self.energy = squares.sum((2, 3))  # of each filter in each channel, (N, C)
@@ -56,7 +68,9 @@ class Preconditioning:
         self.shape, self.complex = like.shape, like.is_complex()
         self.channels = filters.shape[1]
         height, width = like.shape[-2:]
-        columns = width if self.complex else width // 2 + 1
+        self.aliasing = aliasing
+        self.all_frequencies = self.complex or aliasing is not None
+        columns = width if self.all_frequencies else width // 2 + 1
         self.rows = fourier_matrix(height, height, like)
         self.columns = fourier_matrix(width, columns, like)
         self.symbol = self._parts(symbol.expand(like.shape)[..., :columns])
@@ -73,31 +87,54 @@ class Preconditioning:
         if self.complex:  # real and imaginary part have masks of their own, but H^T H may mix them: one P for both
             mean, energy = (_mean_of_parts(values, len(lam)) for values in (mean, energy))
         lam = lam.repeat_interleave(len(mean) // len(lam), 0)
-        inverse = self._inverse(lam, mean)
+        inverse = self._aliased_inverse(lam, mean) if self.aliasing else self._circulant_inverse(lam, mean)
         diagonal = self.diagonal + lam * self._smoothed(energy)
         scale = (diagonal / diagonal.mean((1, 2, 3), keepdim=True)).rsqrt()
 
         def apply(r: Tensor) -> Tensor:
-            return (scale * self._filtered(scale * self._parts(r), inverse)).view_as(r)
+            return (scale * self._transformed(inverse, scale * self._parts(r))).view_as(r)
 
         return apply
 
-    def _inverse(self, lam: Tensor, mean: Tensor) -> Tensor:
-        """`C^-1` at each frequency, `(P, C, C, h, w)`."""
+    def _circulant_inverse(self, lam: Tensor, mean: Tensor) -> LinearMap:
+        """`C^-1`, of spectra `(P, C, h, w)`."""
+        inverse = self._inverse(lam, mean, self.symbol)
+        return lambda spectrum: _times(inverse, spectrum)
+
+    def _aliased_inverse(self, lam: Tensor, mean: Tensor) -> LinearMap:
+        """`(C + u u^* / s^2)^-1`, of spectra: `H^T H` in each group of frequencies, with `u = conj(B)`.
+
+        `C^-1 - C^-1 u (s^2 + u^* C^-1 u)^-1 u^* C^-1`; only C can be small, so nothing is divided by a small number
+        that is not the inverse of itself.
+        """
+        assert self.aliasing is not None
+        symbol, scale = self.aliasing
+        inverse = self._inverse(lam, mean, torch.zeros_like(self.symbol))
+        groups = _folded(symbol.abs().square() * inverse, scale)
+        groups.diagonal(dim1=1, dim2=2).add_(scale**2)
+        weights = _inverted(groups)
+
+        def apply(spectrum: Tensor) -> Tensor:
+            direct = _times(inverse, spectrum)
+            seen = _times(weights, _folded(symbol * direct, scale))
+            return direct - _times(inverse, symbol.conj() * seen.repeat(1, 1, scale, scale))
+
+        return apply
+
+    def _inverse(self, lam: Tensor, mean: Tensor, data: Tensor) -> Tensor:
+        """Of the penalty plus the data's part at each frequency, `(P, C, C, h, w)`."""
         kernel = torch.einsum("pn,ncdyx->pcdyx", mean, self.correlations).to(self.rows.dtype)
         symbol = lam[..., None] * (self.rows @ kernel @ self.columns.mT)
         diagonal = symbol.diagonal(dim1=1, dim2=2).movedim(-1, 1)
-        diagonal += self.symbol
+        diagonal += data
         diagonal += FLOOR * diagonal.real.amax((1, 2, 3), keepdim=True)
-        if self.channels == 1:
-            return symbol.real.reciprocal()
-        inverse = torch.linalg.inv_ex(symbol.permute(0, 3, 4, 1, 2)).inverse
-        return ((inverse + inverse.mH) / 2).permute(0, 3, 4, 1, 2).contiguous()
+        return _inverted(symbol)
 
-    def _filtered(self, x: Tensor, inverse: Tensor) -> Tensor:
-        spectrum = torch.fft.fft2(x) if self.complex else torch.fft.rfft2(x)
-        spectrum = (inverse * spectrum[:, None]).sum(2)
-        return torch.fft.ifft2(spectrum) if self.complex else torch.fft.irfft2(spectrum, x.shape[-2:])
+    def _transformed(self, inverse: LinearMap, x: Tensor) -> Tensor:
+        if not self.all_frequencies:
+            return torch.fft.irfft2(inverse(torch.fft.rfft2(x)), x.shape[-2:])
+        result = torch.fft.ifft2(inverse(torch.fft.fft2(x)))
+        return result if self.complex else result.real
 
     def _smoothed(self, energy: Tensor) -> Tensor:
         """About the diagonal of `W^T M^2 W`: a mask weighs on all the pixels that its filter sees."""
@@ -106,6 +143,24 @@ class Preconditioning:
 
     def _parts(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self.channels, *x.shape[-2:])
+
+
+def _inverted(symbol: Tensor) -> Tensor:
+    """Of Hermitian matrices `(P, C, C, h, w)`, one for each frequency."""
+    if symbol.shape[1] == 1:
+        return symbol.real.reciprocal()
+    inverse = torch.linalg.inv_ex(symbol.permute(0, 3, 4, 1, 2)).inverse
+    return ((inverse + inverse.mH) / 2).permute(0, 3, 4, 1, 2).contiguous()
+
+
+def _times(matrices: Tensor, spectrum: Tensor) -> Tensor:
+    return (matrices * spectrum[:, None]).sum(2)
+
+
+def _folded(spectrum: Tensor, scale: int) -> Tensor:
+    """The sum over frequencies that are the same but for multiples of `size / scale`, `(..., h / s, w / s)`."""
+    height, width = spectrum.shape[-2:]
+    return spectrum.unflatten(-1, (scale, width // scale)).unflatten(-3, (scale, height // scale)).sum((-4, -2))
 
 
 def autocorrelations(filters: Tensor) -> Tensor:

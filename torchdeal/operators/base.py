@@ -73,6 +73,13 @@ class Operator(ABC):
         assert symbol is not None
         return symbol.mean((-2, -1), keepdim=True)  # that of a circulant is constant
 
+    def normal_aliasing(self, like: Tensor) -> tuple[Tensor, int] | None:
+        """The symbol of B, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row and column.
+
+        With this, solvers are faster yet than with the `normal_symbol`, which such an operator has too.
+        """
+        return None
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
@@ -175,6 +182,10 @@ class Scaled(Operator):
 
     def normal_diagonal(self, like: Tensor) -> Tensor:
         return self.factor**2 * self.operator.normal_diagonal(like)
+
+    def normal_aliasing(self, like: Tensor) -> tuple[Tensor, int] | None:
+        aliasing = self.operator.normal_aliasing(like)
+        return None if aliasing is None else (self.factor * aliasing[0], aliasing[1])
 
 
 class Stack(Operator):

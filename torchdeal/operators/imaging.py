@@ -112,12 +112,15 @@ class Blur(Operator):
     def normal_symbol(self, like: Tensor) -> Tensor | None:
         if self.boundary is not BlurBoundary.CIRCULAR:
             return None
-        return torch.fft.fft2(self._kernel_at_origin(like)).abs().square()
+        return self.symbol(like).abs().square()
+
+    def symbol(self, like: Tensor) -> Tensor:
+        """The Fourier transform of the kernel, at all frequencies of an image like that."""
+        return torch.fft.fft2(self._kernel_at_origin(like))
 
     def _symbol(self, x: Tensor) -> Tensor:
-        """The Fourier transform of the kernel."""
-        kernel = self._kernel_at_origin(x)
-        return torch.fft.fft2(kernel) if x.is_complex() else torch.fft.rfft2(kernel)
+        """That, or the half of it that a real image needs."""
+        return self.symbol(x) if x.is_complex() else torch.fft.rfft2(self._kernel_at_origin(x))
 
     def _kernel_at_origin(self, x: Tensor) -> Tensor:
         """The kernel in an image of the size of x, its centre at pixel (0, 0)."""
@@ -217,6 +220,12 @@ class Downsample(Operator):
 
     def normal_diagonal(self, like: Tensor) -> Tensor:
         return self._share(like) * self.blur.normal_diagonal(like)
+
+    def normal_aliasing(self, like: Tensor) -> tuple[Tensor, int] | None:
+        if any(length % self.scale for length in like.shape[-2:]) or self.normal_symbol(like) is None:
+            return None
+        symbol = like.real.new_ones(like.shape[-2:]) if isinstance(self.blur, Identity) else self.blur.symbol(like)
+        return symbol, self.scale
 
     def _share(self, like: Tensor) -> float:
         """Of the pixels that are kept."""
