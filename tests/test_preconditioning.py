@@ -77,6 +77,18 @@ def test_hermitian_positive_definite_for_other_images(H, image, model_channels):
     assert float(torch.linalg.eigvalsh(P).min()) > 0
 
 
+@pytest.mark.parametrize("lam", [1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("H", [Downsample(2, KERNEL / KERNEL.sum()), Downsample(4)])
+def test_positive_in_single_precision_however_small_the_penalty_is(H, lam):
+    image = random(1, 1, dtype=torch.float32)
+    weights = small_model(dtype=torch.float32).weights()
+    with torch.no_grad():
+        known = preconditioning(weights, H.to(dtype=torch.float32), image)
+        mean, energy = torch.ones(1, len(weights.filters[-1])), torch.ones_like(image)
+        P = matrices(known.at(torch.full((1, 1, 1, 1), lam), mean, energy), image)[0]
+    assert float(torch.linalg.eigvalsh((P + P.mT).double() / 2).min()) > 0
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_samples_are_independent(name):
     image = random(2, 1)
@@ -86,7 +98,7 @@ def test_samples_are_independent(name):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("H", [Blur(KERNEL), Downsample(3, 30 * KERNEL), 2 * Downsample(5)], ids=["blur", "x3", "x5"])
+@pytest.mark.parametrize("H", [Blur(KERNEL), Downsample(3, KERNEL), 2 * Downsample(5)], ids=["blur", "x3", "x5"])
 def test_inverts_a_circulant(H, channels):
     """Masks that are the same everywhere, a circular blur, filters that see a torus: then `P A = 1`."""
     image, size = random(1, channels, 15), 15

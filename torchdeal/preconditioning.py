@@ -104,8 +104,8 @@ class Preconditioning:
     def _aliased_inverse(self, lam: Tensor, mean: Tensor) -> LinearMap:
         """`(C + u u^* / s^2)^-1`, of spectra: `H^T H` in each group of frequencies, with `u = conj(B)`.
 
-        `C^-1 - C^-1 u (s^2 + u^* C^-1 u)^-1 u^* C^-1`; only C can be small, so nothing is divided by a small number
-        that is not the inverse of itself.
+        `C^-1 - C^-1 u (s^2 + u^* C^-1 u)^-1 u^* C^-1`. Where C is small, at low frequencies, the terms nearly cancel:
+        the floor of C leaves enough digits in single precision.
         """
         assert self.aliasing is not None
         symbol, scale = self.aliasing
@@ -126,8 +126,8 @@ class Preconditioning:
         kernel = torch.einsum("pn,ncdyx->pcdyx", mean, self.correlations).to(self.rows.dtype)
         symbol = lam[..., None] * (self.rows @ kernel @ self.columns.mT)
         diagonal = symbol.diagonal(dim1=1, dim2=2).movedim(-1, 1)
-        diagonal += data
-        diagonal += FLOOR * diagonal.real.amax((1, 2, 3), keepdim=True)
+        largest = (diagonal.real + self.symbol).amax((1, 2, 3), keepdim=True)
+        diagonal += data + FLOOR * largest
         return _inverted(symbol)
 
     def _transformed(self, inverse: LinearMap, x: Tensor) -> Tensor:
