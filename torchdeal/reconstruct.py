@@ -334,7 +334,8 @@ def _check_mean(operator: Operator, b: Tensor, weights: Weights) -> None:
     if bool((seen <= UNSEEN * gain(operator, b)).any()):
         raise ValueError(
             "the measurements do not depend on the mean of the image (the operator maps a constant image to 0), and "
-            "the model cannot know it: measure it too; in MRI, check that the mask has the layout that `centered` says"
+            "the model cannot know it: measure it too; in MRI, check that the mask has the layout that `centered`, or "
+            "--corner, says"
         )
 
 
