@@ -1,5 +1,7 @@
 """Random small problems: every backend finds the fixed point of the reference, or says that it did not."""
 
+import math
+
 import pytest
 import torch
 from conftest import noisy, picture, relative, small_model
@@ -116,12 +118,15 @@ def test_trained_model(gray, gray_double, name, height, width, operator, noise, 
 @pytest.mark.parametrize("name", ["camera", "text"])
 @pytest.mark.parametrize("sigma", [5, 25, 50])
 def test_every_backend_has_the_psnr_of_the_fixed_point(gray, gray_double, name, sigma):
-    """At a tolerance of 1e-4. (At the default of 1e-3 an answer with a high PSNR can differ by some hundredths.)"""
+    """At a tolerance of 1e-4, to 0.01 dB; above 40 dB, where errors are as small, to what that distance can change."""
     clean = picture(name, 48, 60, 100)
     y = noisy(clean, sigma)
     fixed_point = td.reconstruct(y.double(), model=gray_double, sigma=sigma / 255, tolerance=1e-6)
     assert fixed_point.converged
+    error = (fixed_point.x.clamp(0, 1) - clean).norm()
+    at_most = 20 * math.log10(1 + 1e-4 * float(fixed_point.x.norm() / error))
+    allowed = at_most if psnr(fixed_point.x, clean) > 40 else 0.01
     for backend in BACKENDS["reflect"]:
         result = td.reconstruct(y, model=gray, sigma=sigma / 255, tolerance=1e-4, backend=backend)
         assert relative(result.x.double(), fixed_point.x) < AGREEMENT
-        assert psnr(result.x, clean) == pytest.approx(psnr(fixed_point.x, clean), abs=0.01)
+        assert psnr(result.x, clean) == pytest.approx(psnr(fixed_point.x, clean), abs=allowed)

@@ -29,6 +29,7 @@ from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
 from torchdeal.training import ImageSet, Trainer, parse_config
 from torchdeal.training.batches import Batch
+from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
 from torchdeal.training.loss import TrainingStep, iterate
 
@@ -283,7 +284,7 @@ def test_the_gradient_in_half_precision_points_where_the_exact_one_does():
 
 def test_another_step_before_the_backward_changes_nothing():
     model, batch = td.load("gray", device="cuda").requires_grad_(True), training_batch()
-    step = TrainingStep(model, gamma=1e-4, engine="packed")
+    step = TrainingStep(model, LossConfig(gamma=1e-4), engine="packed")
     before = step.approach(batch, None, 5)
     other = Batch(batch.clean, batch.operator, 1 - batch.measured, batch.sigma)
 
@@ -312,7 +313,7 @@ def test_steps_are_the_same_with_and_without_graphs():
             "data": {"train": ["camera"], "patch": 64, "batch": 4},
             "iterations": {"outer": [[0.0, 4, 6]], "pool": 2, "visits": 2},
             "optimiser": {"steps": 6, "warmup": 0},
-            "loss": {"consistency_every": 2},  # each kind of step is computed, captured and replayed
+            "loss": {"occasional": 2, "slowness": 1.0},  # each kind of step is computed, captured and replayed
         }
     )
     start = torch.cat([parameter.flatten() for parameter in td.load("gray", device="cuda").parameters()])

@@ -20,6 +20,7 @@ import torchdeal as td
 from torchdeal.operators import Identity
 from torchdeal.training import CheckpointError, Trainer, read_config, read_images
 from torchdeal.training.batches import Batch
+from torchdeal.training.config import LossConfig
 from torchdeal.training.loss import TrainingStep
 from torchdeal.training.run import _processes
 from torchdeal.training.state import load_checkpoint
@@ -56,7 +57,7 @@ def gradient(part=slice(None), wrap=lambda step: step):
     clean, measured = torch.rand(2, 4, 1, 16, 16, dtype=torch.float64)
     sigma = torch.linspace(5, 35, 4, dtype=torch.float64)
     batch = Batch(clean[part], Identity(), measured[part], sigma[part])
-    step = wrap(TrainingStep(model, gamma=0.1, engine="direct"))
+    step = wrap(TrainingStep(model, LossConfig(gamma=0.1), engine="direct"))
     step(batch, batch.measured).loss.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 

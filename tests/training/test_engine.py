@@ -8,6 +8,7 @@ from torchdeal.model.filters import analysis
 from torchdeal.operators import Blur, Identity, Operator
 from torchdeal.training import engine as engines
 from torchdeal.training.batches import Batch
+from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
 from torchdeal.training.loss import TrainingStep
 
@@ -99,7 +100,7 @@ def test_the_gradient_of_the_loss_is_that_of_a_dense_solve(engine, operator):
     gamma = 0.7  # large: all three terms count
     model, batch = bent_model(), random_batch(operator=OPERATORS[operator])
     before = torch.rand_like(batch.clean)
-    outcome = TrainingStep(model, gamma=gamma, engine=engine)(batch, before)
+    outcome = TrainingStep(model, LossConfig(gamma=gamma), engine=engine)(batch, before)
     x, loss = dense_loss(model, batch, before, gamma)
     assert relative(outcome.x, x.detach()) < 1e-8
     assert relative(outcome.loss.detach(), loss.detach()) < 1e-8
@@ -112,7 +113,7 @@ def test_the_gradient_of_the_loss_is_that_of_a_dense_solve(engine, operator):
 @pytest.mark.usefixtures("precise")
 def test_a_step_before_the_backward_changes_nothing(engine):
     model, batch = bent_model(), random_batch()
-    step = TrainingStep(model, gamma=0.1, engine=engine)
+    step = TrainingStep(model, LossConfig(gamma=0.1), engine=engine)
 
     def gradient(interrupted):
         outcome = step(batch, batch.measured)
@@ -146,7 +147,7 @@ def test_the_tolerances_of_the_packed_engine_are_enough(monkeypatch):
     model, batch = bent_model(), random_batch(height=32, width=32)
 
     def gradient():
-        step = TrainingStep(model, gamma=1e-4, engine="packed")
+        step = TrainingStep(model, LossConfig(gamma=1e-4), engine="packed")
         before = step.approach(batch, None, 8)
         return torch.cat([g.flatten() for g in gradients(step(batch, before).loss, model).values()])
 

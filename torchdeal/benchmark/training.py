@@ -21,6 +21,7 @@ from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
 from torchdeal.training import Config, Listener, Report, Trainer, parse_config, read_images
 from torchdeal.training.batches import Batch, draw
+from torchdeal.training.config import LossConfig
 from torchdeal.training.loss import TrainingStep
 
 CHANNELS = {"gray": 1, "color": 3}
@@ -30,7 +31,7 @@ ITERATIONS = 15  # without gradient, before the step whose gradients are compare
 def gradients(model: DEAL, batch: Batch, before: Tensor, engine: str) -> dict[str, Tensor]:
     """Of every parameter, of the loss without its second term, for the step from `before`."""
     model.zero_grad()
-    step = TrainingStep(model, gamma=0.0, engine=engine)
+    step = TrainingStep(model, LossConfig(gamma=0.0), engine=engine)
     step.approach(batch, before, 0)  # prepares the engine
     step(batch, before, 0.0).loss.backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -38,7 +39,7 @@ def gradients(model: DEAL, batch: Batch, before: Tensor, engine: str) -> dict[st
 
 def cosines(model: DEAL, batch: Batch) -> dict[str, float]:
     """Of the gradients of both engines, for each parameter, and for all of them together under the name `all`."""
-    start = TrainingStep(model, gamma=0.0, engine="packed").approach(batch, None, ITERATIONS)
+    start = TrainingStep(model, LossConfig(gamma=0.0), engine="packed").approach(batch, None, ITERATIONS)
     packed = gradients(model, batch, start, "packed")
     with full_precision(start.device):
         direct = gradients(model, batch, start, "direct")

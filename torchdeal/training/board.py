@@ -36,6 +36,8 @@ class Board:
     def _report(self, report: Report) -> None:
         for name in ("loss", "psnr", "lr", "gradient", "iterations", "steps_per_second"):
             self.writer.add_scalar(f"training/{name}", getattr(report, name), report.step)
+        if report.contraction is not None:
+            self.writer.add_scalar("training/contraction", report.contraction, report.step)
 
     def _validated(self, step: int, scores: list[Score], best: bool) -> None:
         for score in scores:

@@ -132,14 +132,22 @@ class OptimiserConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """`||x_K - x||^2 + gamma / N ||M(x_K) - M(x_{K-1})||^2 + gamma TV2(splines)`."""
+    """`||x_K - x||^2 + gamma / N ||M(x_K) - M(x_{K-1})||^2 + gamma TV2(splines) + slowness max(q^2 - good^2, 0)`.
+
+    The first three terms are those of the paper. In the last one q is by how much T shrinks, near the fixed point, what
+    it shrinks least, and good is `contraction`: the smaller q is, the fewer iterations a reconstruction takes.
+    """
 
     gamma: float = 1e-4
-    consistency_every: int = 4  # the second term in one of so many steps, and as many times as large
+    slowness: float = 0.0
+    contraction: float = 0.8  # that is good enough
+    occasional: int = 4  # the second and the last term in one of so many steps, and as many times as large
 
     def check(self) -> None:
         _require(0 <= self.gamma < math.inf, "loss.gamma", "at least 0", self.gamma)
-        _require(self.consistency_every >= 1, "loss.consistency_every", "at least 1", self.consistency_every)
+        _require(0 <= self.slowness < math.inf, "loss.slowness", "at least 0", self.slowness)
+        _require(0 <= self.contraction < 1, "loss.contraction", "at least 0 and below 1", self.contraction)
+        _require(self.occasional >= 1, "loss.occasional", "at least 1", self.occasional)
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,10 @@ class Engine(Protocol):
         """Take these weights, which carry their gradients, for `step` and `mask`."""
         ...
 
-    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout.
+    def step(
+        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout. The solve starts from z by default.
 
         The solves may use the weights that were prepared: they must have the same values as those that were loaded.
         """
@@ -111,8 +113,11 @@ class DirectEngine:
     def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
         return loose_correction(self.backend, x, b, operator, lam, alpha)
 
-    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        return attentive_step(z, b, operator, self.weights, lam=lam, alpha=alpha, start=z, tolerance=EXACT)
+    def step(
+        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        start = z if start is None else start
+        return attentive_step(z, b, operator, self.weights, lam=lam, alpha=alpha, start=start, tolerance=EXACT)
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.weights.mask(x, alpha)
@@ -162,7 +167,10 @@ class PackedEngine:
 
         return self._run("correction", correct, operator, x, b, lam, alpha)
 
-    def step(self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        start = z if start is None else start
         mask = self.mask(z, alpha)
         squared = mask.detach().square().to(self.backend.dtype, memory_format=CHANNELS_LAST)
         frozen = lam.detach(), squared  # inputs of the graphs: another step before the backward must not change them
@@ -181,7 +189,7 @@ class PackedEngine:
                 return self._run("backward", backward, operator, b.contiguous(), *frozen)
             return self._run("forward", forward, operator, b, start, *frozen)
 
-        return differentiable_solve(solve, self._pairing, b, (lam, mask, *self.analysis), start=z), mask
+        return differentiable_solve(solve, self._pairing, b, (lam, mask, *self.analysis), start=start), mask
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         """`M(x)`, packed, in full precision."""

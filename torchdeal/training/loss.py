@@ -13,7 +13,12 @@ from torchdeal.operators import Operator
 from torchdeal.replay import Replays
 from torchdeal.solvers import momentum
 from torchdeal.training.batches import Batch
+from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import Engine, PackedEngine, choose_engine
+
+FINITE_STEP = 0.02  # of the image: half precision does not see what smaller ones change in the masks
+POWER_ITERATIONS = 2
+NEVER_ZERO = 1e-4  # of what was removed from the image: the last step is 0 where its solve had nothing to do
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Outcome:
     loss: Tensor
     error: Tensor  # `||x_K - x||^2`, mean over the batch
     x: Tensor  # x_K
+    contraction: Tensor | None  # of T, mean over the batch; None where it was not asked for
 
 
 class TrainingStep(nn.Module):
@@ -30,13 +36,13 @@ class TrainingStep(nn.Module):
 
     Args:
         model: what is trained.
-        gamma: weight of the second and third term.
+        config: the weights of the terms.
         engine: `"direct"` or `"packed"`; by default the fastest one that fits.
     """
 
-    def __init__(self, model: DEAL, *, gamma: float, engine: str | None = None):
+    def __init__(self, model: DEAL, config: LossConfig, *, engine: str | None = None):
         super().__init__()
-        self.model, self.gamma, self.engine_name = model, gamma, engine
+        self.model, self.config, self.engine_name = model, config, engine
         self._engine: Engine | None = None
         self._replays = Replays()
 
@@ -55,19 +61,30 @@ class TrainingStep(nn.Module):
         b = batch.operator.adjoint(batch.measured)
         return iterate(engine, b, batch.operator, lam, alpha, start, iterations)
 
-    def forward(self, batch: Batch, before: Tensor, consistency: float = 1.0) -> Outcome:
-        """The loss of the step from `before`; consistency is a factor of its second term, which 0 leaves out."""
+    def forward(self, batch: Batch, before: Tensor, occasional: float = 1.0) -> Outcome:
+        """The loss of the step from `before`.
+
+        The terms that only some steps have, that of the masks and that of the contraction, are multiplied by
+        `occasional`; 0 leaves them out.
+        """
         weights = self.model.constrained()
         engine = self._engine_for(batch.clean)
         engine.load(weights)
         lam, alpha = weights.lam(batch.sigma), weights.alpha(batch.sigma)
-        x, mask = engine.step(before, batch.operator.adjoint(batch.measured), batch.operator, lam, alpha)
+        b, gamma = batch.operator.adjoint(batch.measured), self.config.gamma
+        x, mask = engine.step(before, b, batch.operator, lam, alpha)
         error = (x - batch.clean).square().sum() / len(x)
-        loss = error + self.gamma * roughness(weights)
-        if consistency:
+        loss = error + gamma * roughness(weights)
+        contraction = None
+        if occasional:
             change = (engine.mask(x, alpha) - mask).square().sum() / len(x)
-            loss = loss + consistency * self.gamma / self.model.features * change
-        return Outcome(loss, error.detach(), x.detach())
+            loss = loss + occasional * gamma / self.model.features * change
+        if occasional and self.config.slowness:
+            squared = squared_contraction(engine, before, x, b, batch.operator, lam, alpha)
+            excess = (squared - self.config.contraction**2).clamp_min(0).mean()
+            loss = loss + occasional * self.config.slowness * excess
+            contraction = squared.detach().sqrt().mean()
+        return Outcome(loss, error.detach(), x.detach(), contraction)
 
     def _engine_for(self, image: Tensor) -> Engine:
         if self._engine is None:
@@ -92,6 +109,40 @@ def iterate(
             x = new + factor.view(-1, 1, 1, 1) * (new - reached)
         reached, before, age = new, correction, age + 1
     return x
+
+
+def squared_contraction(
+    engine: Engine, before: Tensor, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor
+) -> Tensor:
+    """`||T(before + v) - T(before)||^2 / ||v||^2` per sample, differentiable, for the v that T shrinks least.
+
+    That v is found by power iterations, and is constant for the gradient. They start from the last step, where the
+    directions that T shrinks fast have died out already.
+
+    Args:
+        engine: loaded with weights that carry their gradients.
+        before: close to the fixed point.
+        x: `T(before)`, with its gradient.
+        b: `H^T y`.
+        operator: `H`.
+        lam: `(B, 1, 1, 1)`.
+        alpha: `(B, N, 1, 1)`.
+    """
+
+    def scaled(direction: Tensor) -> Tensor:
+        size = FINITE_STEP * before.square().sum((1, 2, 3), keepdim=True).sqrt()
+        norm = direction.square().sum((1, 2, 3), keepdim=True).sqrt()
+        return direction * (size / norm.clamp_min(torch.finfo(norm.dtype).tiny))
+
+    def moved(v: Tensor) -> Tensor:
+        """`T(before + v) - T(before)`."""
+        return engine.step(before + v, b, operator, lam, alpha, start=x.detach())[0] - x
+
+    with torch.no_grad():
+        v = scaled(x - before + NEVER_ZERO * (b - x))
+        for _ in range(POWER_ITERATIONS):
+            v = scaled(moved(v))
+    return moved(v).square().sum((1, 2, 3)) / v.square().sum((1, 2, 3)).clamp_min(torch.finfo(v.dtype).tiny)
 
 
 def roughness(weights: Weights) -> Tensor:

@@ -61,14 +61,16 @@ class Report:
     lr: float
     gradient: float  # its norm, before it was clipped
     iterations: float  # without gradient, outer
+    contraction: float | None  # of T near the fixed point; None where the loss does not ask for it
     steps_per_second: float
     seconds: float
 
     def __str__(self) -> str:
+        contraction = "" if self.contraction is None else f"contraction {self.contraction:.3f}  "
         return (
             f"step {self.step}/{self.steps}  loss {self.loss:.3f}  PSNR {self.psnr:.2f}  lr {self.lr:.1e}  "
-            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  {self.steps_per_second:.2f} steps/s  "
-            f"{self.seconds:.0f} s"
+            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  {contraction}"
+            f"{self.steps_per_second:.2f} steps/s  {self.seconds:.0f} s"
         )
 
 
@@ -115,7 +117,7 @@ class Trainer:
         self.names = [name for name, _ in self.model.named_parameters()]
         self.optimiser = _optimiser(self.model, config.optimiser)
         self.forgetting = torch.zeros((), device=self.device)  # how much of its past the average forgets in a step
-        self.loss = TrainingStep(self.model, gamma=config.loss.gamma, engine=engine)
+        self.loss = TrainingStep(self.model, config.loss, engine=engine)
         self.distributed = dist.is_available() and dist.is_initialized()
         self.process, processes = (dist.get_rank(), dist.get_world_size()) if self.distributed else (0, 1)
         self.parallel = DistributedDataParallel(self.loss) if self.distributed else self.loss
@@ -196,26 +198,26 @@ class Trainer:
         before = self.loss.approach(batch, None if seen.first else self.pool[seen.slot], iterations)
         self.tally.count_step(iterations)
         self._set_rates(step)
-        every = self.config.loss.consistency_every
+        every = self.config.loss.occasional
         outcome = self._update(batch, before, float(every) if step % every == 0 else 0.0)
         # What is not finite starts again from zero: it would spoil the later visits as well.
         self.pool[seen.slot] = outcome.x.nan_to_num(0.0, 0.0, 0.0)
         return batch, outcome
 
-    def _update(self, batch: Batch, before: Tensor, consistency: float) -> Outcome:
+    def _update(self, batch: Batch, before: Tensor, occasional: float) -> Outcome:
         """Change the weights; on a GPU all of it is one CUDA graph."""
         inputs = batch.clean, batch.measured, batch.sigma, before
 
         def update(clean: Tensor, measured: Tensor, sigma: Tensor, before: Tensor) -> Outcome:
-            return self._changed(Batch(clean, batch.operator, measured, sigma), before, consistency)
+            return self._changed(Batch(clean, batch.operator, measured, sigma), before, occasional)
 
         if self.replays is None or not isinstance(batch.operator, Identity):
             return update(*inputs)
-        return self.replays.run(consistency, update, *inputs)
+        return self.replays.run(occasional, update, *inputs)
 
-    def _changed(self, batch: Batch, before: Tensor, consistency: float) -> Outcome:
+    def _changed(self, batch: Batch, before: Tensor, occasional: float) -> Outcome:
         self.optimiser.zero_grad()
-        outcome = self.parallel(batch, before, consistency)
+        outcome = self.parallel(batch, before, occasional)
         outcome.loss.backward()
         norm = self._clip()
         self.optimiser.step()
@@ -253,7 +255,7 @@ class Trainer:
         return norm
 
     def _report(self) -> None:
-        loss, error, norm, iterations, rate, bad = self.tally.take()
+        loss, error, norm, contraction, iterations, rate, bad = self.tally.take()
         if bad > BAD_SHARE or not math.isfinite(loss):
             raise DivergedError(
                 f"the training diverged at about step {self.progress.step}: {100 * bad:.0f} % of the last gradients "
@@ -269,6 +271,7 @@ class Trainer:
             lr=learning_rate(self.progress.step - 1, self.config.optimiser),
             gradient=norm,
             iterations=iterations,
+            contraction=contraction,
             steps_per_second=rate,
             seconds=self.progress.seconds,
         )
@@ -350,7 +353,7 @@ class _Tally:
     """Sums over steps, kept on the device: reading them makes it wait."""
 
     def __init__(self, device: torch.device):
-        self.sums = torch.zeros(4, device=device)  # loss, error, norm of the gradient, bad steps
+        self.sums = torch.zeros(6, device=device)  # loss, error, gradient, bad steps, contraction and its count
         self.restart()
 
     def restart(self) -> None:
@@ -365,15 +368,18 @@ class _Tally:
         loss = outcome.loss.detach()
         good = torch.isfinite(norm) & torch.isfinite(loss)
         values = [torch.where(good, value, 0) for value in (loss, outcome.error, norm)]
-        self.sums += torch.stack([*values, (~good).to(norm.dtype)])
+        known = outcome.contraction is not None
+        contraction = outcome.contraction if known else torch.zeros_like(loss)
+        self.sums += torch.stack([*values, (~good).to(norm.dtype), contraction, torch.full_like(loss, known)])
 
-    def take(self) -> tuple[float, float, float, float, float, float]:
-        """Loss, error, gradient, outer iterations, steps per second, share of bad steps; then from zero."""
-        loss, error, norm, bad = self.sums.tolist()
+    def take(self) -> tuple[float, float, float, float | None, float, float, float]:
+        """Loss, error, gradient, contraction, outer iterations, steps per second, bad steps' share; then from zero."""
+        loss, error, norm, bad, contraction, known = self.sums.tolist()
         good = max(self.count - bad, 1e-9)
         seconds = max(time.monotonic() - self.started, 1e-9)
         result = (
-            loss / good, error / good, norm / good, self.iterations / self.count, self.count / seconds, bad / self.count
+            loss / good, error / good, norm / good, contraction / known if known else None,
+            self.iterations / self.count, self.count / seconds, bad / self.count,
         )  # fmt: skip
         self.restart()
         return result
