@@ -90,6 +90,26 @@ def test_training_improves_the_validation_psnr(make_trainer):
     assert trainer.progress.best_psnr == after
 
 
+def test_a_penalty_on_slow_convergence_makes_it_faster(make_trainer):
+    """The bundled weights, since those of a new model contract by much anyway."""
+    reports = []
+    trainer = make_trainer(
+        model=td.load("gray"),
+        engine="packed",
+        listener=Listener(report=reports.append),
+        loss={"slowness": 100.0, "contraction": 0.0, "occasional": 1},
+        data={"patch": 32},
+        task={"sigma": [50, 50]},
+        iterations={"outer": [[0.0, 8, 8]]},
+        optimiser={"steps": 12, "lr": 1e-3},
+        run={"report_every": 3},
+    )
+    trainer.run()
+    first, *_, last = (report.contraction for report in reports)
+    assert last < first - 0.1, [r.contraction for r in reports]
+    assert f"contraction {last:.3f}" in str(reports[-1])
+
+
 TASKS = {
     "blur": {"operator": "blur", "blur_sigma": 1.0},
     "inpainting": {"operator": "inpainting", "known": 0.5},

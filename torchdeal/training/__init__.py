@@ -2,9 +2,10 @@
 
 from torchdeal.training.config import Config, ConfigError, parse_config, read_config
 from torchdeal.training.data import ImageSet, Skipped, read_images
+from torchdeal.training.report import Listener, Report
 from torchdeal.training.run import Options, train
 from torchdeal.training.state import CheckpointError
-from torchdeal.training.trainer import DivergedError, Listener, Report, Trainer
+from torchdeal.training.trainer import DivergedError, Trainer
 
 __all__ = [
     "CheckpointError",

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from torchdeal.training.report import Listener
 from torchdeal.training.run import Options, train
-from torchdeal.training.trainer import DivergedError, Listener
+from torchdeal.training.trainer import DivergedError
 from torchdeal.training.validation import Score
 
 

@@ -19,8 +19,9 @@ from torchdeal.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, read_config
 from torchdeal.training.data import ImageSet, read_images
+from torchdeal.training.report import Listener
 from torchdeal.training.state import CheckpointError, Progress
-from torchdeal.training.trainer import CHECKPOINT, Listener, Trainer
+from torchdeal.training.trainer import CHECKPOINT, Trainer
 from torchdeal.training.validation import Validation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchdeal.training.trainer import Listener, Report
+from torchdeal.training.report import Listener, Report
 from torchdeal.training.validation import Score
 
 

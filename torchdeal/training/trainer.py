@@ -13,8 +13,8 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from torchdeal.training.batches import Batch, Visit, draw, seed_of, visit
 from torchdeal.training.config import Config, ConfigError, OptimiserConfig, parse_config
 from torchdeal.training.data import ImageSet
 from torchdeal.training.loss import Outcome, TrainingStep
+from torchdeal.training.report import Listener, Report, Tally
 from torchdeal.training.state import (
     CheckpointError,
     Progress,
@@ -40,7 +41,7 @@ from torchdeal.training.state import (
     save_checkpoint,
     writing,
 )
-from torchdeal.training.validation import Score, Validation
+from torchdeal.training.validation import Validation
 
 CHECKPOINT, BEST, LAST, LOG = "checkpoint.safetensors", "best.safetensors", "last.safetensors", "log.jsonl"
 BAD_SHARE = 0.1  # of the steps between two reports whose gradient is not finite: more, and the run has diverged
@@ -48,40 +49,6 @@ BAD_SHARE = 0.1  # of the steps between two reports whose gradient is not finite
 
 class DivergedError(RuntimeError):
     """The loss or the gradient is no longer finite."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a run tells every so many steps; means since the report before."""
-
-    step: int
-    steps: int
-    loss: float
-    psnr: float  # of the training patches, of the mean squared error
-    lr: float
-    gradient: float  # its norm, before it was clipped
-    iterations: float  # without gradient, outer
-    contraction: float | None  # of T near the fixed point; None where the loss does not ask for it
-    steps_per_second: float
-    seconds: float
-
-    def __str__(self) -> str:
-        contraction = "" if self.contraction is None else f"contraction {self.contraction:.3f}  "
-        return (
-            f"step {self.step}/{self.steps}  loss {self.loss:.3f}  PSNR {self.psnr:.2f}  lr {self.lr:.1e}  "
-            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  {contraction}"
-            f"{self.steps_per_second:.2f} steps/s  {self.seconds:.0f} s"
-        )
-
-
-@dataclass(frozen=True)
-class Listener:
-    """What is called as a run goes on."""
-
-    report: Callable[[Report], None] = lambda report: None
-    validated: Callable[[int, list[Score], bool], None] = lambda step, scores, best: None
-    example: Callable[[int, DEAL, Batch, Outcome], None] = lambda step, model, batch, outcome: None
-    message: Callable[[str], None] = lambda text: None
 
 
 class Trainer:
@@ -126,7 +93,7 @@ class Trainer:
         self.replays = Replays(self.stream) if self.stream and not self.distributed else None
         self.pool: dict[int, Tensor] = {}  # slot -> where its last visit ended
         self.progress = Progress(processes=processes, started_from=started_from)
-        self.tally = _Tally(self.device)
+        self.tally = Tally(self.device)
         self.stop_reason: str | None = None
 
     def resume(self, path: Path) -> None:
@@ -255,24 +222,24 @@ class Trainer:
         return norm
 
     def _report(self) -> None:
-        loss, error, norm, contraction, iterations, rate, bad = self.tally.take()
-        if bad > BAD_SHARE or not math.isfinite(loss):
+        means = self.tally.take()
+        if means.bad > BAD_SHARE or not math.isfinite(means.loss):
             raise DivergedError(
-                f"the training diverged at about step {self.progress.step}: {100 * bad:.0f} % of the last gradients "
-                "were not finite. Lower optimiser.lr or optimiser.clip, or make optimiser.warmup longer; the last "
-                "checkpoint is from before"
+                f"the training diverged at about step {self.progress.step}: {100 * means.bad:.0f} % of the last "
+                "gradients were not finite. Lower optimiser.lr or optimiser.clip, or make optimiser.warmup longer; the "
+                "last checkpoint is from before"
             )
         pixels = self.config.model.channels * self.config.data.patch**2
         report = Report(
             step=self.progress.step,
             steps=self.config.optimiser.steps,
-            loss=loss,
-            psnr=-10 * math.log10(max(error / pixels, 1e-12)),
+            loss=means.loss,
+            psnr=-10 * math.log10(max(means.error / pixels, 1e-12)),
             lr=learning_rate(self.progress.step - 1, self.config.optimiser),
-            gradient=norm,
-            iterations=iterations,
-            contraction=contraction,
-            steps_per_second=rate,
+            gradient=means.gradient,
+            iterations=means.iterations,
+            contraction=means.contraction,
+            steps_per_second=means.steps_per_second,
             seconds=self.progress.seconds,
         )
         if self._is_main:
@@ -347,42 +314,6 @@ class Trainer:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LOG).open("a") as file:
             file.write(json.dumps(entry) + "\n")
-
-
-class _Tally:
-    """Sums over steps, kept on the device: reading them makes it wait."""
-
-    def __init__(self, device: torch.device):
-        self.sums = torch.zeros(6, device=device)  # loss, error, gradient, bad steps, contraction and its count
-        self.restart()
-
-    def restart(self) -> None:
-        self.sums.zero_()
-        self.iterations, self.count, self.started = 0, 0, time.monotonic()
-
-    def count_step(self, iterations: int) -> None:
-        self.iterations += iterations
-        self.count += 1
-
-    def add(self, outcome: Outcome, norm: Tensor) -> None:
-        loss = outcome.loss.detach()
-        good = torch.isfinite(norm) & torch.isfinite(loss)
-        values = [torch.where(good, value, 0) for value in (loss, outcome.error, norm)]
-        known = outcome.contraction is not None
-        contraction = outcome.contraction if known else torch.zeros_like(loss)
-        self.sums += torch.stack([*values, (~good).to(norm.dtype), contraction, torch.full_like(loss, known)])
-
-    def take(self) -> tuple[float, float, float, float | None, float, float, float]:
-        """Loss, error, gradient, contraction, outer iterations, steps per second, bad steps' share; then from zero."""
-        loss, error, norm, bad, contraction, known = self.sums.tolist()
-        good = max(self.count - bad, 1e-9)
-        seconds = max(time.monotonic() - self.started, 1e-9)
-        result = (
-            loss / good, error / good, norm / good, contraction / known if known else None,
-            self.iterations / self.count, self.count / seconds, bad / self.count,
-        )  # fmt: skip
-        self.restart()
-        return result
 
 
 def _optimiser(model: DEAL, config: OptimiserConfig) -> torch.optim.Optimizer:
