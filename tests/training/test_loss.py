@@ -80,6 +80,19 @@ def test_the_iterations_are_without_gradient_and_of_the_given_number():
 
 
 @pytest.mark.parametrize("engine", ["direct", "packed"])
+def test_cg_iterations_are_counted(engine, monkeypatch):
+    model, batch = small_model(), batch_of()
+    step = TrainingStep(model, LossConfig(), engine=engine)
+    assert step.take_cg_iterations() == 0
+    for limit in (1, 3):
+        monkeypatch.setattr("torchdeal.training.engine.LOOSE_LIMIT", limit)
+        monkeypatch.setattr("torchdeal.training.engine.LOOSE", 1e-12)  # all of them are made
+        step.approach(batch, None, 4)
+        assert step.take_cg_iterations() == 4 * limit
+    assert step.take_cg_iterations() == 0
+
+
+@pytest.mark.parametrize("engine", ["direct", "packed"])
 def test_the_loss_is_the_sum_of_its_terms(engine):
     model, batch, gamma = small_model(), batch_of(), 0.3
     before = 0.9 * batch.measured

@@ -34,7 +34,7 @@ class Board:
         self.writer.close()
 
     def _report(self, report: Report) -> None:
-        for name in ("loss", "psnr", "lr", "gradient", "iterations", "steps_per_second"):
+        for name in ("loss", "psnr", "lr", "gradient", "iterations", "cg_iterations", "steps_per_second"):
             self.writer.add_scalar(f"training/{name}", getattr(report, name), report.step)
         if report.contraction is not None:
             self.writer.add_scalar("training/contraction", report.contraction, report.step)

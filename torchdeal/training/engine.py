@@ -25,7 +25,7 @@ from torchdeal.operators import Identity, Operator
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
 from torchdeal.replay import Replays
-from torchdeal.solvers import conjugate_gradient, differentiable_solve
+from torchdeal.solvers import LinearSolution, conjugate_gradient, differentiable_solve
 
 LOOSE = 0.4  # reduction of the residual by a solve without gradient
 LOOSE_LIMIT = 5  # CG iterations of such a solve at most
@@ -38,6 +38,8 @@ LinearMap = Callable[[Tensor], Tensor]
 
 class Engine(Protocol):
     """Computes with the weights that it was given last, one set with gradients and one without."""
+
+    cg_iterations: Tensor  # of the corrections so far, mean over the batch; it stays in its place, for CUDA graphs
 
     def prepare(self, weights: Weights) -> None:
         """Take these weights for `correction`."""
@@ -79,16 +81,20 @@ def choose_engine(weights: Weights, image: Tensor, name: str | None = None) -> E
     raise ValueError(f"there is no engine {name!r}: choose direct or packed")
 
 
-def loose_correction(backend: Backend, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
-    """Roughly `T(x) - x`: a few conjugate gradients, and nothing that waits for the host on a GPU."""
+def loose_correction(
+    backend: Backend, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, count: Tensor
+) -> Tensor:
+    """Roughly `T(x) - x`: a few conjugate gradients, which are counted, and nothing that waits for a GPU."""
     mask = backend.squared_mask(x, alpha, precise=False)
     A = _system(backend, mask, operator, lam)
-    return _few_iterations(A, b - A(x), LOOSE, LOOSE_LIMIT)
+    solution = _few_iterations(A, b - A(x), LOOSE, LOOSE_LIMIT)
+    count.add_(solution.iterations.to(count.dtype).mean())
+    return solution.x
 
 
-def _few_iterations(A: LinearMap, b: Tensor, tolerance: float, limit: int) -> Tensor:
+def _few_iterations(A: LinearMap, b: Tensor, tolerance: float, limit: int) -> LinearSolution:
     check_every = 0 if b.is_cuda else None
-    return conjugate_gradient(A, b, tolerance=tolerance, max_iterations=limit, check_every=check_every).x
+    return conjugate_gradient(A, b, tolerance=tolerance, max_iterations=limit, check_every=check_every)
 
 
 def _system(backend: Backend, mask: Any, operator: Operator, lam: Tensor) -> LinearMap:
@@ -100,6 +106,7 @@ class DirectEngine:
 
     def __init__(self, weights: Weights, image: Tensor):
         self.image = image
+        self.cg_iterations = torch.zeros((), device=image.device)
         self.prepare(weights)
         self.load(weights)
 
@@ -111,7 +118,7 @@ class DirectEngine:
 
     @torch.no_grad()
     def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
-        return loose_correction(self.backend, x, b, operator, lam, alpha)
+        return loose_correction(self.backend, x, b, operator, lam, alpha, self.cg_iterations)
 
     def step(
         self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
@@ -145,6 +152,7 @@ class PackedEngine:
         like = weights.mix[0]
         self.dtype = dtype or (torch.bfloat16 if like.is_cuda else like.dtype)
         self.packing = packing
+        self.cg_iterations = torch.zeros((), device=like.device)
         self.backend = PackedBackend(_without_gradient(weights), height, width, packing=packing, graphs=False)
         self.replays = Replays()
         self.load(weights)
@@ -163,7 +171,7 @@ class PackedEngine:
     @torch.no_grad()
     def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
         def correct(x: Tensor, b: Tensor, lam: Tensor, alpha: Tensor) -> Tensor:
-            return loose_correction(self.backend, x, b, operator, lam, alpha)
+            return loose_correction(self.backend, x, b, operator, lam, alpha, self.cg_iterations)
 
         return self._run("correction", correct, operator, x, b, lam, alpha)
 
@@ -177,11 +185,11 @@ class PackedEngine:
 
         def forward(b: Tensor, start: Tensor, lam: Tensor, squared: Tensor) -> Tensor:
             A = _system(self.backend, PackedMask(squared, None), operator, lam)
-            return start + _few_iterations(A, b - A(start), FORWARD, FORWARD_LIMIT)
+            return start + _few_iterations(A, b - A(start), FORWARD, FORWARD_LIMIT).x
 
         def backward(gradient: Tensor, lam: Tensor, squared: Tensor) -> Tensor:
             A = _system(self.backend, PackedMask(squared, None), operator, lam)
-            return _few_iterations(A, gradient, BACKWARD, BACKWARD_LIMIT)
+            return _few_iterations(A, gradient, BACKWARD, BACKWARD_LIMIT).x
 
         @torch.no_grad()
         def solve(b: Tensor, start: Tensor | None) -> Tensor:

@@ -86,6 +86,14 @@ class TrainingStep(nn.Module):
             contraction = squared.detach().sqrt().mean()
         return Outcome(loss, error.detach(), x.detach(), contraction)
 
+    def take_cg_iterations(self) -> float:
+        """Those of `approach` since the last time, mean over the batch."""
+        if self._engine is None:
+            return 0.0
+        count = float(self._engine.cg_iterations)
+        self._engine.cg_iterations.zero_()
+        return count
+
     def _engine_for(self, image: Tensor) -> Engine:
         if self._engine is None:
             with torch.no_grad():

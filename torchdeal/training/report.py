@@ -26,6 +26,7 @@ class Report:
     lr: float
     gradient: float  # its norm, before it was clipped
     iterations: float  # without gradient, outer
+    cg_iterations: float  # in these
     contraction: float | None  # of T near the fixed point; None where the loss does not ask for it
     steps_per_second: float
     seconds: float
@@ -34,7 +35,7 @@ class Report:
         contraction = "" if self.contraction is None else f"contraction {self.contraction:.3f}  "
         return (
             f"step {self.step}/{self.steps}  loss {self.loss:.3f}  PSNR {self.psnr:.2f}  lr {self.lr:.1e}  "
-            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  {contraction}"
+            f"gradient {self.gradient:.0f}  outer {self.iterations:.1f}  CG {self.cg_iterations:.0f}  {contraction}"
             f"{self.steps_per_second:.2f} steps/s  {self.seconds:.0f} s"
         )
 
@@ -58,6 +59,7 @@ class Means:
     gradient: float
     contraction: float | None
     iterations: float
+    cg_iterations: float
     steps_per_second: float
     bad: float  # share of the steps
 
@@ -85,8 +87,8 @@ class Tally:
         contraction = outcome.contraction if known else torch.zeros_like(loss)
         self.sums += torch.stack([*values, (~good).to(norm.dtype), contraction, torch.full_like(loss, known)])
 
-    def take(self) -> Means:
-        """The means since the last time; then all starts from zero."""
+    def take(self, cg_iterations: float) -> Means:
+        """The means since the last time, with those CG iterations in all; then everything starts from zero."""
         loss, error, norm, bad, contraction, known = self.sums.tolist()
         good = max(self.count - bad, 1e-9)
         means = Means(
@@ -95,6 +97,7 @@ class Tally:
             gradient=norm / good,
             contraction=contraction / known if known else None,
             iterations=self.iterations / self.count,
+            cg_iterations=cg_iterations / self.count,
             steps_per_second=self.count / max(time.monotonic() - self.started, 1e-9),
             bad=bad / self.count,
         )

@@ -37,8 +37,8 @@ class Display:
 
     def _report(self, report: Report) -> None:
         state = (
-            f"loss {report.loss:.2f}  PSNR {report.psnr:.2f} dB  {report.iterations:.1f} outer  "
-            f"{report.steps_per_second:.1f} steps/s"
+            f"loss {report.loss:.2f}  PSNR {report.psnr:.2f} dB  {report.iterations:.1f} outer, "
+            f"{report.cg_iterations:.0f} CG  {report.steps_per_second:.1f} steps/s"
         )
         self.bar.update(self.task, completed=report.step, total=report.steps, state=state)
         if not self.console.is_terminal:

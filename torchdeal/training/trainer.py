@@ -222,7 +222,7 @@ class Trainer:
         return norm
 
     def _report(self) -> None:
-        means = self.tally.take()
+        means = self.tally.take(self.loss.take_cg_iterations())
         if means.bad > BAD_SHARE or not math.isfinite(means.loss):
             raise DivergedError(
                 f"the training diverged at about step {self.progress.step}: {100 * means.bad:.0f} % of the last "
@@ -238,6 +238,7 @@ class Trainer:
             lr=learning_rate(self.progress.step - 1, self.config.optimiser),
             gradient=means.gradient,
             iterations=means.iterations,
+            cg_iterations=means.cg_iterations,
             contraction=means.contraction,
             steps_per_second=means.steps_per_second,
             seconds=self.progress.seconds,
@@ -251,6 +252,7 @@ class Trainer:
         self._check_finite()
         if self._is_main:
             self._score()
+        self.loss.take_cg_iterations()
         self.tally.restart()  # in all processes: they must agree on when the run has diverged
 
     def _score(self) -> None:
