@@ -29,11 +29,7 @@ def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str 
             public code.
         device: where to put it, the CPU if None.
     """
-    path = bundled_path(str(source)) if str(source) in BUNDLED else Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"no weights at {path}: give a .safetensors or .pth file, or one of {', '.join(BUNDLED)}"
-        )
+    path = weights_path(source)
     model = _load_safetensors(path) if path.suffix == ".safetensors" else _load_official(path)
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
@@ -60,6 +56,32 @@ def save(model: DEAL, path: str | os.PathLike[str], metadata: dict[str, str] | N
 def bundled_path(name: str) -> Path:
     """The file of bundled weights."""
     return Path(str(resources.files("torchdeal") / "weights" / f"{name}.safetensors"))
+
+
+def weights_path(source: str | os.PathLike[str]) -> Path:
+    """The file that `load` would read."""
+    path = bundled_path(str(source)) if str(source) in BUNDLED else Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no weights at {path}: give a .safetensors or .pth file, or one of {', '.join(BUNDLED)}"
+        )
+    return path
+
+
+def last_run(source: str | os.PathLike[str]) -> dict:
+    """How `deal train` made a file: steps, minutes, start, config. Empty where the file does not say."""
+    from safetensors import safe_open
+
+    path = weights_path(source)
+    if path.suffix != ".safetensors":
+        return {}
+    with safe_open(path, framework="pt") as file:
+        text = (file.metadata() or {}).get("training", "{}")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def card(name: str) -> dict:

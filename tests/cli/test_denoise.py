@@ -268,17 +268,6 @@ def test_interrupt_leaves_nothing(deal, monkeypatch):
     assert not os.path.exists("out.png")
 
 
-def test_info(deal):
-    code, out, _ = deal("info")
-    assert code == 0
-    for word in (td.__version__, torch.__version__, "weights gray", "weights color", "BSD68", "468570", "MIT"):
-        assert word in out
-    code, out, _ = deal("info", "--json")
-    assert code == 0
-    facts = json.loads(out)
-    assert facts["weights"]["color"]["intact"] == "yes"
-
-
 def test_version(deal):
     assert deal("--version")[:2] == (0, f"torchdeal {td.__version__}\n")
 

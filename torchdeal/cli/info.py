@@ -13,28 +13,35 @@ import typer
 from rich.table import Table
 
 import torchdeal
-from torchdeal.checkpoint import BUNDLED, bundled_path, card
+from torchdeal.checkpoint import BUNDLED, card, last_run, load, weights_path
 from torchdeal.cli.shared import output
 
 
-def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    """Show versions, devices, and the bundled weights with their cards."""
+def info(
+    weights: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WEIGHTS]...",
+            help="gray, color, or files: then also how their last training run was configured.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show versions, devices, and weights with their cards."""
     facts = _environment()
-    cards = _cards()
+    known = {source: _known(source) for source in weights or BUNDLED}
     if as_json:
-        print(json.dumps({**facts, "weights": cards}, indent=2))
+        print(json.dumps({**facts, "weights": known}, indent=2))
         return
-    table = Table.grid(padding=(0, 2))
-    for key, value in facts.items():
-        table.add_row(f"[bold]{key}[/bold]", str(value))
-    output.print(table)
-    for name, content in cards.items():
-        output.print(f"\n[bold]weights {name}[/bold]")
-        table = Table.grid(padding=(0, 2))
-        for key, value in content.items():
-            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-            table.add_row(f"  {key}", text)
-        output.print(table)
+    output.print(_table(facts))
+    for source, content in known.items():
+        output.print(f"\n[bold]weights {source}[/bold]", highlight=False)
+        output.print(_table(_readable(content)))
+        config = content["last_run"].get("config", {})
+        if weights and config:
+            output.print("\n[bold]config of the last run[/bold]")
+            output.print(_toml(config), highlight=False, markup=False)
 
 
 def _environment() -> dict[str, str]:
@@ -50,10 +57,53 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _cards() -> dict[str, dict[str, Any]]:
-    cards = {}
-    for name in BUNDLED:
-        content = card(name)
-        intact = hashlib.sha256(bundled_path(name).read_bytes()).hexdigest() == content["sha256"]
-        cards[name] = {"file": str(bundled_path(name)), **content, "intact": "yes" if intact else "NO: reinstall"}
-    return cards
+def _known(source: str) -> dict[str, Any]:
+    """What the weights are; for bundled ones also their card, and whether the file is the one it describes."""
+    model, path = load(source), weights_path(source)
+    facts = {
+        "file": str(path),
+        "channels": model.channels,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "boundary": model.boundary.value,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
+    if source in BUNDLED:
+        content = card(source)
+        facts |= content | {"intact": "yes" if facts["sha256"] == content["sha256"] else "NO: reinstall"}
+    return facts | {"last_run": last_run(source)}
+
+
+def _readable(content: dict[str, Any]) -> dict[str, str]:
+    """As texts, the PSNR of the paper beside ours, and of the last run what is not its config."""
+    paper = content.get("psnr_paper", {})
+    texts = {key: str(value) for key, value in content.items() if key not in ("name", "psnr", "psnr_paper", "last_run")}
+    if "psnr" in content:
+        beside = {name: f" (paper {paper[name]:.2f})" if name in paper else "" for name in content["psnr"]}
+        texts["psnr"] = "\n".join(f"{name}: {value:.2f}{beside[name]}" for name, value in content["psnr"].items())
+    run = {key: value for key, value in content["last_run"].items() if key != "config" and value is not None}
+    if run:
+        texts["last run"] = ", ".join(f"{key.replace('_', ' ')} {_short(value)}" for key, value in run.items())
+    return texts
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: dict[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")  # paths and checksums whole
+    for key, value in rows.items():
+        table.add_row(key, value)
+    return table
+
+
+def _toml(config: dict[str, Any]) -> str:
+    """Sections of settings, as a config file has them; JSON's numbers, texts and lists are TOML's too."""
+    sections = [
+        "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())])
+        for name, settings in config.items()
+        if isinstance(settings, dict)
+    ]
+    return "\n\n".join(sections)
