@@ -125,6 +125,22 @@ def test_more_than_the_precision_allows_is_said():
     assert "precision" in str(result.status)
 
 
+def test_a_run_that_comes_back_to_small_residuals_goes_on(monkeypatch):
+    """It passes an almost fixed point, and on its way to the other one the residuals are small for the second time."""
+    monkeypatch.setattr("torchdeal.solvers.fixed_point.ROUNDING", 1e-4 / torch.finfo(torch.float64).eps)
+
+    def linearise(x):  # T(1) = 1, repelling (slope 1.05); T(2) = 2, attracting (slope 0.8)
+        image = x + (x - 1) * (2 - x) * (0.05 + 0.15 * (x - 1))
+        return System(lambda p: p / image)
+
+    b, start = torch.ones(1, 1, dtype=torch.float64), torch.full((1, 1), 1 + 2e-4, dtype=torch.float64)
+    result = solve_fixed_point(linearise, b, start, tolerance=1e-6, max_iterations=500)
+    residuals = result.residuals[:, 0]
+    assert float(residuals[0]) < 1e-4 < float(residuals.max())
+    assert result.status is Status.CONVERGED
+    assert float(result.x) == pytest.approx(2, abs=1e-4)
+
+
 def test_slow_contraction_is_not_certified_by_small_steps():
     """T is linear with factor 0.9999: steps far below the tolerance are still far from the fixed point."""
     q = torch.tensor([0.9999] + [0.2] * (N - 1), dtype=torch.float64)

@@ -279,7 +279,8 @@ class _Run:
         self.diverged |= self.active & ~(finite & (self.residuals[-1] <= BLOW_UP * first))
         self.active = self.active & ~(self.converged | self.diverged)
         no_progress = self._no_progress()
-        at_the_limit = self.residuals[-1] <= self.rounding
+        # All of the window: a run that has passed an almost fixed point comes back to such residuals, and goes on.
+        at_the_limit = torch.stack(self.residuals[-STUCK_WINDOW:]).amax(0) <= self.rounding
         self.stalled |= self.active & no_progress & at_the_limit & (self.accurate_steps >= STUCK_WINDOW)
         self.active = self.active & ~self.stalled
         # Near the goal, as far as loose steps can tell, the accurate end begins; far from it, it is called off.
