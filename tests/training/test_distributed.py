@@ -57,7 +57,7 @@ def gradient(part=slice(None), wrap=lambda step: step):
     clean, measured = torch.rand(2, 4, 1, 16, 16, dtype=torch.float64)
     sigma = torch.linspace(5, 35, 4, dtype=torch.float64)
     batch = Batch(clean[part], Identity(), measured[part], sigma[part])
-    step = wrap(TrainingStep(model, LossConfig(gamma=0.1), engine="direct"))
+    step = wrap(TrainingStep(model, LossConfig(gamma=0.1, slowness=2.0, contraction=0.0), engine="direct"))
     step(batch, batch.measured).loss.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
