@@ -83,9 +83,10 @@ class Tally:
         loss = outcome.loss.detach()
         good = torch.isfinite(norm) & torch.isfinite(loss)
         values = [torch.where(good, value, 0) for value in (loss, outcome.error, norm)]
-        known = outcome.contraction is not None
-        contraction = outcome.contraction if known else torch.zeros_like(loss)
-        self.sums += torch.stack([*values, (~good).to(norm.dtype), contraction, torch.full_like(loss, known)])
+        contraction = [torch.zeros_like(loss)] * 2  # and how many
+        if outcome.contraction is not None:
+            contraction = [outcome.contraction, torch.ones_like(loss)]
+        self.sums += torch.stack([*values, (~good).to(norm.dtype), *contraction])
 
     def take(self, cg_iterations: float) -> Means:
         """The means since the last time, with those CG iterations in all; then everything starts from zero."""
