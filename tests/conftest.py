@@ -14,6 +14,7 @@ from skimage import data as pictures
 
 import torchdeal as td
 from torchdeal import cli
+from torchdeal.operators import Radon
 
 torch.set_num_threads(1)  # the tests run side by side, one process per core
 
@@ -36,11 +37,33 @@ def small_model(channels=1, boundary="reflect", features=6, seed=0, dtype=torch.
     return model.to(dtype)
 
 
+def random(*shape, seed=0):
+    """Uniform numbers, double precision."""
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def radon_by(angles, size, circle=False, **way):
+    """`Radon` with its private settings: with no matrix, or as on CUDA."""
+    operator = Radon(angles, size, circle=circle)
+    vars(operator).update(way)
+    return operator
+
+
+IN_SEGMENTS, ON_THE_FLY = {"_in_segments": True}, {"_matrix_bytes": 0}
+
+
 def dense(apply, shape, dtype=torch.float64):
     """The matrix of a linear map on `(1, *shape)` tensors, column by column."""
     size = int(np.prod(shape))
     columns = apply(torch.eye(size, dtype=dtype).view(size, *shape))
     return columns.reshape(size, -1).T
+
+
+def assert_same_tensors(one, other):
+    assert one.keys() == other.keys()
+    assert len(one) > 0
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    assert different == []
 
 
 def picture(name="camera", size=64, row=96, column=192):

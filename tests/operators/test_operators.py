@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import sigpy
 import torch
-import torch.nn.functional as F
-from conftest import picture, relative
+from conftest import IN_SEGMENTS, ON_THE_FLY, picture, radon_by, random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import convolve
 from scipy.signal import convolve2d
-from skimage import data as pictures
-from skimage.transform import radon
 
 import torchdeal as td
 from torchdeal.operators import (
@@ -37,23 +34,10 @@ from torchdeal.solvers import conjugate_gradient
 SHAPE = (3, 12, 10)  # C, H, W
 
 
-def random(*shape, seed=0):
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 SAMPLED = random(*SHAPE[1:]) > 0.4
 MAPS = torch.randn(4, *SHAPE[1:], dtype=torch.complex128, generator=torch.Generator().manual_seed(3))
 TRAJECTORY = (random(90, 2, seed=4) - 0.5) * torch.tensor(SHAPE[1:])  # cycles per field of view
 
-
-def radon_by(angles, size, circle=False, **way):
-    """`Radon` with its private settings: with no matrix, or as on CUDA."""
-    operator = Radon(angles, size, circle=circle)
-    vars(operator).update(way)
-    return operator
-
-
-IN_SEGMENTS, ON_THE_FLY = {"_in_segments": True}, {"_matrix_bytes": 0}
 
 OPERATORS: dict[str, Operator] = {
     "identity": Identity(),
@@ -297,107 +281,6 @@ def test_downsample_keeps_every_other_pixel_of_the_blurred_image():
     for scale in (0, 1.5, True):
         with pytest.raises(ValueError, match="whole number"):
             Downsample(scale)
-
-
-@pytest.mark.parametrize(
-    ("circle", "shape"), [(True, (33, 33)), (True, (32, 32)), (False, (32, 32)), (False, (21, 30))]
-)
-def test_radon_equals_scikit_image(circle, shape):
-    picture = random(1, 1, *shape)
-    if circle:  # scikit-image warns where the image is not zero outside the circle
-        row, column = np.ogrid[: shape[0], : shape[1]]
-        outside = (row - shape[0] // 2) ** 2 + (column - shape[1] // 2) ** 2 > (shape[0] // 2) ** 2
-        picture[..., torch.from_numpy(outside)] = 0
-    angles = np.array([0.0, 17.0, 90.0, 133.3, 180.0])
-    expected = radon(picture[0, 0].numpy(), angles, circle=circle).T
-    np.testing.assert_allclose(Radon(angles, shape, circle=circle).forward(picture)[0, 0], expected, atol=1e-10)
-
-
-def test_radon_agrees_with_astra():
-    astra = pytest.importorskip("astra")
-    size, angles = 61, np.array([0.0, 17.0, 45.0, 60.0, 90.0, 133.0, 170.0])
-    picture = pictures.camera()[100 : 100 + 2 * size, 150 : 150 + 2 * size]
-    picture = picture.reshape(size, 2, size, 2).mean((1, 3)) / 255
-    operator = Radon(angles, (size, size))
-    assert operator.bins % 2  # as the size is: else its centre is not that of ASTRA
-    beams = astra.create_proj_geom("parallel", 1.0, operator.bins, np.deg2rad(angles))
-    projector = astra.create_projector("strip", beams, astra.create_vol_geom(size, size))
-    _, expected = astra.create_sino(picture, projector)
-    astra.clear()
-    ours = operator.forward(torch.from_numpy(picture)[None, None])[0, 0].numpy()
-    assert np.linalg.norm(ours - expected) < 5e-3 * np.linalg.norm(expected)  # areas there, interpolation here
-
-
-@pytest.mark.parametrize("way", [{}, IN_SEGMENTS], ids=["rows", "segments"])
-@pytest.mark.parametrize(("size", "circle"), [((18, 23), False), ((23, 18), False), ((19, 19), True), ((20, 20), True)])
-def test_radon_by_matrix_equals_interpolation(way, size, circle):
-    angles = [0.0, 25.0, 45.0, 90.0, 133.3, 180.0, -270.0, 1000.0]
-    matrix, on_the_fly = (radon_by(angles, size, circle=circle, **kind) for kind in (way, ON_THE_FLY))
-    x = random(2, 3, *size)
-    y = on_the_fly.forward(x)
-    assert relative(matrix.forward(x), y) < 1e-13
-    assert relative(matrix.adjoint(y), on_the_fly.adjoint(y)) < 1e-13
-    assert relative(matrix.forward(x.float()), y) < 1e-6
-    assert relative(matrix.adjoint(y.float()), on_the_fly.adjoint(y)) < 1e-6
-    assert adjoint_gap(matrix, x.float()) < 1e-6
-
-
-def test_radon_of_a_single_row():
-    x = random(1, 1, 1, 9)
-    assert torch.equal(Radon([0.0], (1, 9)).forward(x), F.pad(x, (2, 2)))
-
-
-def test_radon_in_half_precision():
-    x = random(1, 1, 8, 8)
-    assert relative(Radon([0.0, 30.0], (8, 8)).normal(x.bfloat16()), Radon([0.0, 30.0], (8, 8)).normal(x)) < 0.05
-
-
-def test_radon_shares_its_matrices_with_its_copies():
-    operator, x = Radon([0.0, 30.0], (8, 8)), random(1, 1, 8, 8)
-    single = operator.to("cpu", torch.float32)
-    single.normal(x.float())
-    built = dict(operator._matrices)
-    assert len(built) == 2
-    operator.to(dtype=torch.float32).normal(x.float())
-    (2.0 * operator).to(dtype=torch.float32).normal(x.float())
-    assert all(operator._matrices[key] is matrix for key, matrix in built.items())
-    operator.normal(x)
-    assert len(single._matrices) == 4
-    for copied in (copy.deepcopy(operator), pickle.loads(pickle.dumps(operator))):
-        assert not copied._matrices
-        assert torch.equal(copied.normal(x), operator.normal(x))
-
-
-def test_radon_builds_its_matrix_where_gradients_are_off():
-    operator, x = Radon([0.0, 30.0], (8, 8)), random(1, 1, 8, 8)
-    with torch.inference_mode():
-        operator.normal(x)
-    x.requires_grad_()
-    (gradient,) = torch.autograd.grad(operator.forward(x).square().sum() / 2, x)
-    torch.testing.assert_close(gradient, operator.normal(x.detach()))
-
-
-def test_large_radon_has_no_matrix():
-    few, many = (Radon(np.arange(number), (512, 512)) for number in (160, 170))
-    assert few._has_matrix(torch.float32)
-    assert not few._has_matrix(torch.float64)
-    assert not many._has_matrix(torch.float32)
-
-
-def test_radon_on_the_fly_in_chunks(monkeypatch):
-    x, operator = image(2), OPERATORS["radon on the fly"]
-    whole = operator.forward(x)
-    back = operator.adjoint(whole)
-    monkeypatch.setattr("torchdeal.operators.tomography.CHUNK_NUMBERS", 1)
-    torch.testing.assert_close(operator.forward(x), whole, atol=1e-12, rtol=0)
-    torch.testing.assert_close(operator.adjoint(whole), back, atol=1e-12, rtol=0)
-
-
-def test_bad_radon():
-    with pytest.raises(ValueError, match="square"):
-        Radon([0.0], (4, 5), circle=True)
-    with pytest.raises(ValueError, match="angles"):
-        Radon([np.nan], (4, 4))
 
 
 @pytest.mark.parametrize("name", [name for name, operator in OPERATORS.items() if hasattr(operator, "real")])

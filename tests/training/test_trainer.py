@@ -1,69 +1,27 @@
 """A run: it learns, it can be stopped anywhere and goes on as if it had not been, and what goes wrong is said."""
 
-import contextlib
 import dataclasses
-import errno
 import json
 import math
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from conftest import assert_same_tensors
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 import torchdeal as td
-from torchdeal.training import CheckpointError, ConfigError, DivergedError, Listener, Options, train
-from torchdeal.training.__main__ import main
+from torchdeal.training import DivergedError, Listener
 from torchdeal.training.config import OptimiserConfig
-from torchdeal.training.state import load_checkpoint, save_checkpoint
+from torchdeal.training.state import load_checkpoint
 from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG, learning_rate
-
-TOML = """
-[model]
-features = 4
-[data]
-train = ["train"]
-validation = ["validation"]
-patch = 16
-batch = 2
-[iterations]
-outer = [[0.0, 1, 2]]
-again = [1, 1]
-visits = 2
-pool = 3
-[optimiser]
-steps = {steps}
-lr = 5e-3
-warmup = 2
-ema = 0.8
-[run]
-report_every = 2
-validate_every = {steps}
-"""
-
-
-@pytest.fixture
-def config_file(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_text(TOML.format(steps=20))
-    return path
 
 
 def checkpoint(trainer):
     return trainer.folder / CHECKPOINT
-
-
-def assert_same_tensors(one, other):
-    assert one.keys() == other.keys()
-    assert len(one) > 0
-    different = [name for name in one if not torch.equal(one[name], other[name])]
-    assert different == []
 
 
 def assert_same_state(one, other):
@@ -191,114 +149,6 @@ def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(mak
     assert trainer.stop_reason == "SIGINT"
     assert signal.getsignal(signal.SIGINT) is before
     assert load_checkpoint(checkpoint(trainer))[1].step == 4
-
-
-def arguments(config, output, pictures, *others):
-    return [str(config), "--output", str(output), "--data", str(pictures), "--device", "cpu", *others]
-
-
-def exit_code(*given):
-    with pytest.raises(SystemExit) as stop:
-        main(*given)
-    return stop.value.code
-
-
-def test_sigterm_saves_and_resume_goes_on_to_the_same_weights(config_file, pictures, tmp_path, capsys):
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    command = [sys.executable, "-m", "torchdeal.training", *arguments(config_file, stopped, pictures)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as run:
-        lines = []
-        with contextlib.suppress(StopIteration):
-            while not lines or not lines[-1].startswith("step "):
-                lines.append(next(run.stdout))
-        run.send_signal(signal.SIGTERM)
-        rest, _ = run.communicate(timeout=60)
-    assert run.returncode == 143, "".join(lines) + rest
-    assert "(SIGTERM): go on with --resume" in rest
-    step = load_checkpoint(stopped / CHECKPOINT)[1].step
-    assert 2 <= step < 20
-
-    assert exit_code(arguments(config_file, stopped, pictures)) != 0  # it would lose what is there
-    assert exit_code(arguments(config_file, stopped, pictures, "--resume")) == 0
-    assert f"going on from step {step}" in capsys.readouterr().out
-    assert exit_code(arguments(config_file, whole, pictures)) == 0
-    for name in (LAST, BEST):
-        assert_same_tensors(load_file(stopped / name), load_file(whole / name))
-
-
-# Checkpoints
-
-
-def fail_at(monkeypatch, call, error):
-    """From that call on, a file gets half its bytes and the error."""
-    calls = []
-
-    def save(tensors, path, metadata=None):
-        calls.append(path)
-        save_file(tensors, path, metadata)
-        if len(calls) >= call:
-            os.truncate(path, os.path.getsize(path) // 2)
-            raise error
-
-    monkeypatch.setattr(safetensors.torch, "save_file", save)
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left")])
-@pytest.mark.parametrize(("call", "name"), [(1, CHECKPOINT), (2, LAST)])
-def test_a_full_disk_leaves_the_files_before(make_trainer, monkeypatch, error, call, name):
-    trainer = make_trainer(engine="packed")
-    trainer.run(until=1)
-    before = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
-    fail_at(monkeypatch, call, error)
-    with pytest.raises(CheckpointError, match=rf"{name}: could not be written \(.*No space left.* is untouched"):
-        trainer.run(until=2)
-    after = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
-    assert after.keys() == before.keys()
-    assert after[name] == before[name]
-    assert load_checkpoint(checkpoint(trainer))[1].step == call  # the first file is the checkpoint
-
-
-def test_a_damaged_checkpoint_is_refused(make_trainer):
-    trainer = make_trainer(engine="packed")
-    trainer.run(until=1)
-    whole = checkpoint(trainer).read_bytes()
-    for damage in (whole[: len(whole) // 2], whole[:5], b"", b"\xff" * 1000):
-        checkpoint(trainer).write_bytes(damage)
-        with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors: the checkpoint is damaged"):
-            make_trainer().resume(checkpoint(trainer))
-
-
-def test_what_is_not_a_checkpoint_is_refused(make_trainer, tmp_path):
-    trainer = make_trainer(engine="packed")
-    trainer.run(until=1)
-    with pytest.raises(CheckpointError, match="weights go to --from"):
-        make_trainer().resume(trainer.folder / LAST)
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        make_trainer().resume(tmp_path / "nowhere")
-
-
-def rewrite(trainer, *, drop=None, progress=None, config=None):
-    """Another checkpoint in the place of the one that is there."""
-    tensors, was, settings = load_checkpoint(checkpoint(trainer))
-    tensors = {name: value for name, value in tensors.items() if name != drop}
-    save_checkpoint(checkpoint(trainer), tensors, replace(was, **(progress or {})), settings | (config or {}))
-
-
-def test_a_checkpoint_of_another_run_is_refused(make_trainer):
-    trainer = make_trainer(engine="packed")
-    trainer.run(until=1)
-    with pytest.raises(CheckpointError, match=r"other settings \(optimiser.lr was 0.005, is 0.25\)"):
-        make_trainer(optimiser={"lr": 0.25}).resume(checkpoint(trainer))
-    rewrite(trainer, progress={"processes": 2})
-    with pytest.raises(CheckpointError, match="made by 2 processes, this run has 1"):
-        make_trainer().resume(checkpoint(trainer))
-    rewrite(trainer, progress={"processes": 1}, drop="model.kappa")
-    with pytest.raises(CheckpointError, match=r"does not fit the model [^$]*kappa"):
-        make_trainer().resume(checkpoint(trainer))
-    rewrite(trainer, config={"future": {}})
-    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors: .* no setting future"):
-        make_trainer().resume(checkpoint(trainer))
 
 
 # What goes wrong
@@ -463,48 +313,3 @@ def test_the_report_is_the_mean_of_its_steps(make_trainer):
         assert report.loss == pytest.approx(sum(float(o.loss.detach()) for o in seen) / 4, rel=1e-5)
         error = sum(float(o.error) for o in seen) / 4 / 16**2
         assert report.psnr == pytest.approx(-10 * math.log10(error), rel=1e-5)
-
-
-# The command
-
-
-def options(config_file, pictures, tmp_path, **others):
-    return Options(config_file, tmp_path / "run", data=pictures, **others)
-
-
-def test_a_run_from_other_weights(config_file, pictures, tmp_path):
-    model = td.DEAL(features=4)
-    td.save(model, tmp_path / "start.safetensors")
-    start = str(tmp_path / "start.safetensors")
-    messages = []
-    # No step is made, so that the weights are still those
-    train(options(config_file, pictures, tmp_path, start=start, seconds=0), Listener(message=messages.append))
-    assert_same_tensors(load_file(tmp_path / "run" / LAST), model.state_dict())
-    assert any("6 images" in message for message in messages)
-
-
-def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):
-    td.save(td.DEAL(3, features=4), tmp_path / "colour.safetensors")
-    with pytest.raises(ConfigError, match=r"\(3, 'reflect', 4\), the config \(1, 'reflect', 4\): change \[model\]"):
-        train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), Listener())
-
-
-def test_a_checkpoint_that_exists_is_not_lost(config_file, pictures, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / CHECKPOINT).write_bytes(b"precious")
-    with pytest.raises(CheckpointError, match="exists: go on with --resume"):
-        train(options(config_file, pictures, tmp_path), Listener())
-    assert (tmp_path / "run" / CHECKPOINT).read_bytes() == b"precious"
-    with pytest.raises(ConfigError, match="leave out --from"):
-        train(options(config_file, pictures, tmp_path, resume=True, start="gray"), Listener())
-
-
-def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
-    code = exit_code(arguments(tmp_path / "missing.toml", tmp_path / "run", pictures))
-    assert code.startswith("Error: ")
-    assert "missing.toml" in code
-    code = exit_code(arguments(config_file, tmp_path / "run", tmp_path / "nowhere"))
-    assert code.startswith("Error: ")
-    assert "there is no such folder" in code
-    code = exit_code(arguments(config_file, tmp_path / "run", pictures, "--resume"))
-    assert "there is no checkpoint to go on from" in code

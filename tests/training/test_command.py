@@ -1,0 +1,123 @@
+"""`deal train` and `python -m torchdeal.training`, as commands."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import assert_same_tensors
+from safetensors.torch import load_file
+
+import torchdeal as td
+from torchdeal.training import CheckpointError, ConfigError, Listener, Options, train
+from torchdeal.training.__main__ import main
+from torchdeal.training.state import load_checkpoint
+from torchdeal.training.trainer import BEST, CHECKPOINT, LAST
+
+TOML = """
+[model]
+features = 4
+[data]
+train = ["train"]
+validation = ["validation"]
+patch = 16
+batch = 2
+[iterations]
+outer = [[0.0, 1, 2]]
+again = [1, 1]
+visits = 2
+pool = 3
+[optimiser]
+steps = {steps}
+lr = 5e-3
+warmup = 2
+ema = 0.8
+[run]
+report_every = 2
+validate_every = {steps}
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(TOML.format(steps=20))
+    return path
+
+
+def arguments(config, output, pictures, *others):
+    return [str(config), "--output", str(output), "--data", str(pictures), "--device", "cpu", *others]
+
+
+def exit_code(*given):
+    with pytest.raises(SystemExit) as stop:
+        main(*given)
+    return stop.value.code
+
+
+def test_sigterm_saves_and_resume_goes_on_to_the_same_weights(config_file, pictures, tmp_path, capsys):
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    command = [sys.executable, "-m", "torchdeal.training", *arguments(config_file, stopped, pictures)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as run:
+        lines = []
+        with contextlib.suppress(StopIteration):
+            while not lines or not lines[-1].startswith("step "):
+                lines.append(next(run.stdout))
+        run.send_signal(signal.SIGTERM)
+        rest, _ = run.communicate(timeout=60)
+    assert run.returncode == 143, "".join(lines) + rest
+    assert "(SIGTERM): go on with --resume" in rest
+    step = load_checkpoint(stopped / CHECKPOINT)[1].step
+    assert 2 <= step < 20
+
+    assert exit_code(arguments(config_file, stopped, pictures)) != 0  # it would lose what is there
+    assert exit_code(arguments(config_file, stopped, pictures, "--resume")) == 0
+    assert f"going on from step {step}" in capsys.readouterr().out
+    assert exit_code(arguments(config_file, whole, pictures)) == 0
+    for name in (LAST, BEST):
+        assert_same_tensors(load_file(stopped / name), load_file(whole / name))
+
+
+def options(config_file, pictures, tmp_path, **others):
+    return Options(config_file, tmp_path / "run", data=pictures, **others)
+
+
+def test_a_run_from_other_weights(config_file, pictures, tmp_path):
+    model = td.DEAL(features=4)
+    td.save(model, tmp_path / "start.safetensors")
+    start = str(tmp_path / "start.safetensors")
+    messages = []
+    # No step is made, so that the weights are still those
+    train(options(config_file, pictures, tmp_path, start=start, seconds=0), Listener(message=messages.append))
+    assert_same_tensors(load_file(tmp_path / "run" / LAST), model.state_dict())
+    assert any("6 images" in message for message in messages)
+
+
+def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):
+    td.save(td.DEAL(3, features=4), tmp_path / "colour.safetensors")
+    with pytest.raises(ConfigError, match=r"\(3, 'reflect', 4\), the config \(1, 'reflect', 4\): change \[model\]"):
+        train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), Listener())
+
+
+def test_a_checkpoint_that_exists_is_not_lost(config_file, pictures, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / CHECKPOINT).write_bytes(b"precious")
+    with pytest.raises(CheckpointError, match="exists: go on with --resume"):
+        train(options(config_file, pictures, tmp_path), Listener())
+    assert (tmp_path / "run" / CHECKPOINT).read_bytes() == b"precious"
+    with pytest.raises(ConfigError, match="leave out --from"):
+        train(options(config_file, pictures, tmp_path, resume=True, start="gray"), Listener())
+
+
+def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
+    code = exit_code(arguments(tmp_path / "missing.toml", tmp_path / "run", pictures))
+    assert code.startswith("Error: ")
+    assert "missing.toml" in code
+    code = exit_code(arguments(config_file, tmp_path / "run", tmp_path / "nowhere"))
+    assert code.startswith("Error: ")
+    assert "there is no such folder" in code
+    code = exit_code(arguments(config_file, tmp_path / "run", pictures, "--resume"))
+    assert "there is no checkpoint to go on from" in code
