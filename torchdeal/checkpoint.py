@@ -79,7 +79,7 @@ def last_run(source: str | os.PathLike[str]) -> dict:
         text = (file.metadata() or {}).get("training", "{}")
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -164,7 +164,7 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
         ) from None
     except Exception as error:
         # torch.load raises RuntimeError, EOFError, KeyError, ... for damaged files, none of them documented.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"{path} is not a readable weights file ({reason})") from None
     for key in ("state_dict", "model_state_dict", "model", "params"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

@@ -32,6 +32,14 @@ def test_info_of_named_weights_shows_the_config_of_their_last_run(deal, tmp_path
     assert read_config(path).model.channels == 1
 
 
+def test_info_tells_of_bundled_weights_that_are_damaged(deal, monkeypatch, tmp_path):
+    (tmp_path / "gray.safetensors").write_bytes(b"half of it")
+    monkeypatch.setattr("torchdeal.cli.info.weights_path", lambda source: tmp_path / "gray.safetensors")
+    code, out, _ = deal("info", "gray")
+    assert code == 0
+    assert "NO: reinstall" in out
+
+
 def test_info_of_a_file(deal, tmp_path):
     path = tmp_path / "mine.safetensors"
     td.save(small_model(features=8, dtype=torch.float32), path)
@@ -39,8 +47,15 @@ def test_info_of_a_file(deal, tmp_path):
     assert code == 0
     assert "boundary    reflect" in out
     assert "config" not in out
-    td.save(small_model(features=8, dtype=torch.float32), path, {"training": "[not a card"})
-    assert deal("info", path.name)[0] == 0
+    for hostile in (
+        "[not a card",
+        '"a text"',
+        '{"config": "a text"}',
+        '{"config": {"a": 1}, "[/b]": "[red]"}',
+        9999 * "[",
+    ):
+        td.save(small_model(features=8, dtype=torch.float32), path, {"training": hostile})
+        assert deal("info", path.name)[0] == 0
     (tmp_path / "broken.safetensors").write_bytes(path.read_bytes()[:100])
     code, _, err = deal("info", "broken.safetensors")
     assert code != 0

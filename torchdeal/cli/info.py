@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import typer
 from rich.table import Table
+from rich.text import Text
 
 import torchdeal
 from torchdeal.checkpoint import BUNDLED, card, last_run, load, weights_path
@@ -21,7 +22,7 @@ def info(
     weights: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WEIGHTS]...",
+            metavar="WEIGHTS",
             help="gray, color, or files: then also how their last training run was configured.",
             show_default=False,
         ),
@@ -36,12 +37,12 @@ def info(
         return
     output.print(_table(facts))
     for source, content in known.items():
-        output.print(f"\n[bold]weights {source}[/bold]", highlight=False)
+        output.print(Text(f"\nweights {source}", style="bold"))
         output.print(_table(_readable(content)))
-        config = content["last_run"].get("config", {})
-        if weights and config:
+        config = content["last_run"].get("config")
+        if weights and isinstance(config, dict):
             output.print("\n[bold]config of the last run[/bold]")
-            output.print(_toml(config), highlight=False, markup=False)
+            output.print(_toml(config), highlight=False, markup=False, soft_wrap=True)
 
 
 def _environment() -> dict[str, str]:
@@ -58,19 +59,22 @@ def _environment() -> dict[str, str]:
 
 
 def _known(source: str) -> dict[str, Any]:
-    """What the weights are; for bundled ones also their card, and whether the file is the one it describes."""
-    model, path = load(source), weights_path(source)
+    """What the weights are; of bundled ones the card, and whether the file is the one that it describes."""
+    path = weights_path(source)
+    file, checksum = {"file": str(path)}, hashlib.sha256(path.read_bytes()).hexdigest()
+    if source in BUNDLED:
+        content = card(source)
+        intact = checksum == content["sha256"]
+        run = last_run(source) if intact else {}
+        return file | content | {"intact": "yes" if intact else "NO: reinstall", "last_run": run}
+    model = load(source)
     facts = {
-        "file": str(path),
         "channels": model.channels,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "boundary": model.boundary.value,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "sha256": checksum,
     }
-    if source in BUNDLED:
-        content = card(source)
-        facts |= content | {"intact": "yes" if facts["sha256"] == content["sha256"] else "NO: reinstall"}
-    return facts | {"last_run": last_run(source)}
+    return file | facts | {"last_run": last_run(source)}
 
 
 def _readable(content: dict[str, Any]) -> dict[str, str]:
@@ -95,14 +99,16 @@ def _table(rows: dict[str, str]) -> Table:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")  # paths and checksums whole
     for key, value in rows.items():
-        table.add_row(key, value)
+        table.add_row(Text(key), Text(value))  # not markup, whatever a file says
     return table
 
 
 def _toml(config: dict[str, Any]) -> str:
     """Sections of settings, as a config file has them; JSON's numbers, texts and lists are TOML's too."""
     sections = [
-        "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())])
+        "\n".join(
+            [f"[{name}]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items())]
+        )
         for name, settings in config.items()
         if isinstance(settings, dict)
     ]
