@@ -18,7 +18,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-deepinv: $(DEEPINV)/.ready
-	$(DEEPINV)/bin/python -m pytest tests/deepinverse
+	$(DEEPINV)/bin/python -m pytest tests/integrations/deepinv
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from conftest import noisy, picture, relative
 
 import torchdeal as td
 from torchdeal.backends import DirectBackend, PackedBackend, choose_backend
-from torchdeal.backends.passes import unpack
+from torchdeal.backends.cuda.passes import unpack
 from torchdeal.model import Boundary
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import (
@@ -31,7 +31,7 @@ from torchdeal.training import ImageSet, Trainer, parse_config
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
-from torchdeal.training.loss import TrainingStep, iterate
+from torchdeal.training.step import TrainingStep, iterate
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

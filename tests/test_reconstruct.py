@@ -8,9 +8,9 @@ import torch
 from conftest import dense, noisy, picture, relative, small_model
 
 import torchdeal as td
+from torchdeal.estimation import default_parameters
 from torchdeal.model import Boundary
 from torchdeal.operators import Blur, Fourier, Identity, Mask, Operator
-from torchdeal.tuning import default_parameters
 
 SIGMA = 20 / 255
 

@@ -1,7 +1,7 @@
 """torchdeal: image reconstruction by deep attentive least squares (DEAL)."""
 
 from torchdeal import operators
-from torchdeal.checkpoint import load, save
+from torchdeal.io.checkpoint import load, save
 from torchdeal.model import DEAL
 from torchdeal.operators import as_operator
 from torchdeal.reconstruct import ConvergenceWarning, denoise, reconstruct

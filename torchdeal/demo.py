@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from torchdeal.files import ImageFile, write
-from torchdeal.quality import psnr
+from torchdeal.io.files import ImageFile, write
+from torchdeal.metrics import psnr
 from torchdeal.reconstruct import reconstruct
 
 SIGMA = 25.0

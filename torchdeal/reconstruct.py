@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
-from torchdeal.checkpoint import load
-from torchdeal.images import ImageFormat, to_tensor
+from torchdeal.estimation import default_parameters, estimate_range, gain
+from torchdeal.io.checkpoint import load
+from torchdeal.io.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Boundary, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
-from torchdeal.preconditioning import Preconditioning, preconditioning
 from torchdeal.solvers import Progress, Solution, System, implicit_solve, sample_norms, solve_fixed_point
-from torchdeal.tuning import default_parameters, estimate_range, gain
+from torchdeal.solvers.preconditioning import Preconditioning, preconditioning
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
 
@@ -158,7 +158,7 @@ def denoise(
     arguments are those of `reconstruct`, which also returns how the run went.
     """
     if sigma is None:
-        from torchdeal.tuning import estimate_sigma
+        from torchdeal.estimation import estimate_sigma
 
         sigma = estimate_sigma(image, data_range=data_range)
     solution = reconstruct(

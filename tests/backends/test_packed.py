@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import torchdeal as td
 from torchdeal.backends import DirectBackend, PackedBackend, choose_backend, packed, spectral
-from torchdeal.backends.passes import pack, unpack
+from torchdeal.backends.cuda.passes import pack, unpack
 from torchdeal.model.filters import impulse_responses, valid_convolutions
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from conftest import relative
 
-from torchdeal.backends.winograd import STEP, TileConvolution, as_phases, transformed_kernels
+from torchdeal.backends.cpu.winograd import STEP, TileConvolution, as_phases, transformed_kernels
 
 
 def convolved(image, kernel, rows_at_a_time):

@@ -15,7 +15,7 @@ from skimage.metrics import peak_signal_noise_ratio
 import torchdeal as td
 from torchdeal.benchmark import rule
 from torchdeal.benchmark.rule import Grid, Point
-from torchdeal.tuning import LAM_FACTOR
+from torchdeal.estimation import LAM_FACTOR
 
 QUICK = ["--crop", "32", "--tolerance", "1e-2", "--threads", "1"]
 LAM_FACTORS = [0.25, 0.5, math.sqrt(0.5), 1, math.sqrt(2), 2, 4]

@@ -6,7 +6,7 @@ import torch
 from conftest import small_model
 
 import torchdeal as td
-from torchdeal.checkpoint import card
+from torchdeal.io.checkpoint import card
 from torchdeal.training import read_config
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli.helpers import load, noise, only_result, pixels, psnr
 
-from torchdeal.kspace import random_columns
+from torchdeal.simulate import random_columns
 
 QUICK = ("--tolerance", "1e-2")
 SIZE = 40

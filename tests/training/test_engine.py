@@ -10,7 +10,7 @@ from torchdeal.training import engine as engines
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
-from torchdeal.training.loss import TrainingStep
+from torchdeal.training.step import TrainingStep
 
 OPERATORS = {
     "identity": Identity(),

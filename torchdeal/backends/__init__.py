@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchdeal.backends.base import Backend
+from torchdeal.backends.cpu.fft import FFTBackend
+from torchdeal.backends.cuda.packed import PackedBackend
 from torchdeal.backends.direct import DirectBackend
-from torchdeal.backends.fft import FFTBackend
-from torchdeal.backends.packed import PackedBackend
 from torchdeal.model import Boundary, Weights
 
 __all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "PackedBackend", "choose_backend"]

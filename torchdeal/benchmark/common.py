@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 import torchdeal
-from torchdeal import files
-from torchdeal.atomic import replacing
-from torchdeal.checkpoint import BUNDLED, bundled_path
+from torchdeal.io import files
+from torchdeal.io.atomic import replacing
+from torchdeal.io.checkpoint import BUNDLED, bundled_path
 
 Say = Callable[[str], None]
 

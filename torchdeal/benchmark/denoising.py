@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.benchmark.common import (
     Say,
     check_device,
@@ -40,10 +39,11 @@ from torchdeal.benchmark.common import (
     weights_checksum,
     write_text,
 )
-from torchdeal.checkpoint import load
-from torchdeal.images import to_tensor
+from torchdeal.io import files
+from torchdeal.io.checkpoint import load
+from torchdeal.io.images import to_tensor
+from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
-from torchdeal.quality import psnr
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Solution, Status
 

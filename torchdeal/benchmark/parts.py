@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchdeal.backends import BACKENDS, choose_backend
-from torchdeal.checkpoint import load
+from torchdeal.io.checkpoint import load
 from torchdeal.precision import full_precision
 
 SIGMA = 25.0

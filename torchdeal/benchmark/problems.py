@@ -18,12 +18,12 @@ from torch import Tensor
 
 from torchdeal.benchmark.common import check_device, check_least, check_positive
 from torchdeal.benchmark.denoising import draw_noise, list_images, read_clean
-from torchdeal.checkpoint import load
+from torchdeal.estimation import default_parameters
 from torchdeal.extras import optional
+from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.operators import Blur, Downsample, Fourier, Mask, Operator, Radon
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
-from torchdeal.tuning import default_parameters
 
 MOTION_KERNELS, GAUSSIAN_KERNELS = Path("kernels", "Levin09.npz"), Path("kernels", "kernels_12.npz")
 DEBLUR_IMAGES, DEBLUR_KERNELS = ("01", "02", "05"), (1, 3)

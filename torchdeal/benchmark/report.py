@@ -11,7 +11,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from torchdeal.atomic import replacing
 from torchdeal.benchmark.common import check_output
 from torchdeal.benchmark.denoising import APART, MANY_ITERATIONS, Level
 from torchdeal.benchmark.results import (
@@ -25,6 +24,7 @@ from torchdeal.benchmark.results import (
     ratio_at_its_end,
 )
 from torchdeal.benchmark.speed import PAPER_INNER, TIGHT_INNER
+from torchdeal.io.atomic import replacing
 
 PLOT_FORMATS = (".png", ".pdf", ".svg")
 NAMED = 5  # images that did not converge, at most; --json has all

@@ -54,8 +54,8 @@ from torchdeal.benchmark.problems import (
     read_kernels,
     rule_parameters,
 )
-from torchdeal.kernels import gaussian_kernel
 from torchdeal.model import DEAL, SIGMA_MAX
+from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import Status
 

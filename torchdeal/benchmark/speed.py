@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.benchmark.common import (
     Say,
     check_device,
@@ -48,9 +47,10 @@ from torchdeal.benchmark.results import (
     describe,
     to_json,
 )
-from torchdeal.checkpoint import load
 from torchdeal.demo import psnr
-from torchdeal.images import to_tensor
+from torchdeal.io import files
+from torchdeal.io.checkpoint import load
+from torchdeal.io.images import to_tensor
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.common import check_device
-from torchdeal.checkpoint import load
+from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
 from torchdeal.training import Config, Listener, Report, Trainer, parse_config, read_images
 from torchdeal.training.batches import Batch, draw
 from torchdeal.training.config import LossConfig
-from torchdeal.training.loss import TrainingStep
+from torchdeal.training.step import TrainingStep
 
 CHANNELS = {"gray": 1, "color": 3}
 ITERATIONS = 15  # without gradient, before the step whose gradients are compared

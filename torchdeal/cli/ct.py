@@ -13,7 +13,6 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
 from torchdeal.cli.problem import (
     Job,
@@ -23,8 +22,6 @@ from torchdeal.cli.problem import (
     Solved,
     Solver,
     Truth,
-    deviation,
-    measure,
     run,
     summarise,
 )
@@ -44,9 +41,12 @@ from torchdeal.cli.shared import (
     progress_bar,
     reporter,
 )
+from torchdeal.estimation import estimate_sinogram_noise
 from torchdeal.extras import optional
+from torchdeal.io import files
 from torchdeal.operators import Radon
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+from torchdeal.simulate import filtered_back_projection, measure
 
 SIMULATED_SIGMA = 0.01  # of the largest ray sum
 LEAST_NOISE = 1e-3  # of the largest ray sum, where it is estimated
@@ -166,7 +166,7 @@ def _simulated(picture: Tensor, degrees: np.ndarray, settings: Settings) -> Prob
     H = Radon(degrees, (picture.shape[-2], picture.shape[-1]))
     noise = SIMULATED_SIGMA * float(H.forward(picture).max()) if settings.sigma is None else settings.sigma
     y = measure(picture, H, noise, settings.seed)
-    truth = Truth(picture, _filtered_back_projection(y, H), "filtered back-projection", 1.0)
+    truth = Truth(picture, filtered_back_projection(y, H), "filtered back-projection", 1.0)
     return Problem(y, H, noise, white=1.0, truth=truth)
 
 
@@ -180,7 +180,8 @@ def _measured(sinogram: Tensor, degrees: np.ndarray, size: int | None, sigma: fl
         raise ValueError(
             f"--size {side} does not fit {bins} bins: use --size {bins}, for an object inside the circle{whole}"
         )
-    noise = _noise_level(sinogram) if sigma is None else sigma
+    least = LEAST_NOISE * float(sinogram.double().abs().max())
+    noise = max(estimate_sinogram_noise(sinogram), least) if sigma is None else sigma
     H = Radon(degrees, (side, side), circle=circle)
     return Problem(sinogram, H, noise, estimated=sigma is None, keep=_inside_circle if circle else lambda x: x)
 
@@ -189,13 +190,6 @@ def _inside_circle(x: Tensor) -> Tensor:
     """Zero outside the circle, of which few rays have seen anything, as in scikit-image."""
     places = torch.arange(x.shape[-1], device=x.device) - x.shape[-1] // 2
     return torch.where(places[:, None] ** 2 + places**2 <= (x.shape[-1] // 2) ** 2, x, 0)
-
-
-def _noise_level(sinogram: Tensor) -> float:
-    """From third differences along the detector, where line integrals are smooth, and noise is not."""
-    values = sinogram.double()
-    differences = values.diff(n=3, dim=-1) / math.sqrt(20)  # 1 + 9 + 9 + 1
-    return max(deviation(differences), LEAST_NOISE * float(values.abs().max()))
 
 
 def _angles(text: str) -> np.ndarray:
@@ -252,16 +246,6 @@ def _angles_first(sinogram: np.ndarray, number: int, layout: Layout) -> Tensor:
         )
     array = sinogram if layout is Layout.angles_bins else sinogram.T
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None, None]
-
-
-def _filtered_back_projection(y: Tensor, H: Radon) -> Tensor:
-    """By scikit-image, which makes squares: the image is the middle of one."""
-    height, width = H.size
-    side = max(height, width)
-    transform = optional("skimage.transform", "filtered back-projection", "demo")
-    square = transform.iradon(y[0, 0].double().numpy().T, theta=H.angles.numpy(), output_size=side, circle=False)
-    top, left = side // 2 - height // 2, side // 2 - width // 2
-    return torch.from_numpy(square[top : top + height, left : left + width]).to(y)[None, None]
 
 
 def _write(path: Path, solved: Solved) -> None:

@@ -27,8 +27,8 @@ from torchdeal.cli.shared import (
     Tolerance,
     device_name,
 )
-from torchdeal.kernels import parse_kernel
 from torchdeal.operators import Blur, BlurBoundary
+from torchdeal.operators.blur_kernels import parse_kernel
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 EXAMPLES = (

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 import torchdeal
-from torchdeal.checkpoint import BUNDLED, card, last_run, load, weights_path
 from torchdeal.cli.shared import output
+from torchdeal.io.checkpoint import BUNDLED, card, last_run, load, weights_path
 
 
 def info(

@@ -10,9 +10,8 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.cli.pictures import check_distinct, picture_problem, restore_pictures
-from torchdeal.cli.problem import Problem, Settings, deviation
+from torchdeal.cli.problem import Problem, Settings
 from torchdeal.cli.shared import (
     AsJson,
     Channelwise,
@@ -30,11 +29,12 @@ from torchdeal.cli.shared import (
     Tolerance,
     device_name,
 )
+from torchdeal.estimation import estimate_known_sigma
+from torchdeal.io import files
 from torchdeal.operators import Mask
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 RANDOM = "random:"
-FEWEST_SQUARES = 100
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -98,7 +98,7 @@ def inpaint(
             picture if simulate else _with_gray_holes(picture, known),
             holes,
             settings,
-            estimate=lambda y: _noise_of_known(y, known),
+            estimate=lambda y: estimate_known_sigma(y, known),
             degraded_by="masked",
             look=holes.forward,
         )
@@ -156,17 +156,6 @@ def _share(text: str) -> float:
 def _with_gray_holes(picture: Tensor, known: Tensor) -> Tensor:
     """What stands in the holes does not matter to the result; it must not to the range of the picture either."""
     return torch.where(known, picture, picture[..., known].mean())
-
-
-def _noise_of_known(y: Tensor, known: Tensor) -> float:
-    """From the differences across squares of four known pixels: pictures are smooth there more often than not."""
-    corners = [(slice(None, -1), slice(None, -1)), (slice(None, -1), slice(1, None))]
-    corners += [(slice(1, None), slice(None, -1)), (slice(1, None), slice(1, None))]
-    whole = torch.stack([known[rows, columns] for rows, columns in corners]).all(0)
-    if int(whole.sum()) < FEWEST_SQUARES:
-        raise ValueError("too few known pixels are neighbours to estimate the noise: give --sigma")
-    a, b, c, d = (y[..., rows, columns][..., whole] for rows, columns in corners)
-    return deviation((a - b - c + d) / 2)
 
 
 def _size(image: Tensor) -> str:

@@ -13,9 +13,8 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
-from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, measure, run, summarise
+from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, run, summarise
 from torchdeal.cli.shared import (
     SIMULATION,
     AsJson,
@@ -33,18 +32,19 @@ from torchdeal.cli.shared import (
     progress_bar,
     reporter,
 )
-from torchdeal.kspace import (
+from torchdeal.io import files
+from torchdeal.mri import (
     KSpace,
     centre_crop,
     check_result_path,
     espirit_maps,
     estimate_noise,
-    random_columns,
     read_kspace,
     write_image,
 )
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+from torchdeal.simulate import measure, random_columns
 
 SIMULATED_SIGMA = 0.002  # of a picture in 0..1, as in the experiments of the paper
 ESPIRIT = "espirit"

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from torchdeal import files
 from torchdeal.cli.problem import (
     Job,
     Outcome,
@@ -23,14 +22,15 @@ from torchdeal.cli.problem import (
     Solver,
     Truth,
     image_range,
-    measure,
     run,
     summarise,
 )
 from torchdeal.cli.shared import progress_bar, reporter
-from torchdeal.images import ImageFormat, to_tensor
+from torchdeal.estimation import estimate_sigma
+from torchdeal.io import files
+from torchdeal.io.images import ImageFormat, to_tensor
 from torchdeal.operators import Operator
-from torchdeal.tuning import estimate_sigma
+from torchdeal.simulate import measure
 
 WHITE = 255.0
 SIMULATED_SIGMA = 2.55  # 1 % of white

@@ -11,20 +11,18 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import torch
 import typer
 from torch import Tensor
 
 from torchdeal.benchmark.common import known
-from torchdeal.checkpoint import load
 from torchdeal.cli.shared import complain, interruptible, is_foreseeable, output
-from torchdeal.kspace.noise import MEDIAN_OF_NORMAL
+from torchdeal.estimation import estimate_range
+from torchdeal.io.checkpoint import load
+from torchdeal.metrics import psnr, ssim
 from torchdeal.model import DEAL
 from torchdeal.operators import Identity, Operator
-from torchdeal.quality import psnr, ssim
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.solvers import Progress, Solution, Status
-from torchdeal.tuning import estimate_range
 
 Job = tuple[Path, Path]  # input, output
 
@@ -164,20 +162,6 @@ class Solver:
 def image_range(H: Operator, y: Tensor) -> float:
     """That of a rough reconstruction: what is white to the model, whatever the units of the measurements."""
     return float(estimate_range(H, H.adjoint(y)).max())
-
-
-def measure(clean: Tensor, H: Operator, noise: float, seed: int) -> Tensor:
-    """Simulated measurements, `H x + noise`, the same each time."""
-    y = H.forward(clean)
-    generator = torch.Generator().manual_seed(seed)
-    draw = torch.randn(y.shape, dtype=y.dtype, generator=generator)
-    # the deviation is that of the real and of the imaginary part: torch gives both together 1
-    return y + noise * (math.sqrt(2) if y.is_complex() else 1.0) * draw
-
-
-def deviation(values: Tensor) -> float:
-    """The standard deviation of normal values around 0, by their median: some of them may be something else."""
-    return float(values.abs().median()) / MEDIAN_OF_NORMAL
 
 
 def summarise(job: Job, frames: Sequence[Solved], settings: Settings, started: float) -> Outcome:

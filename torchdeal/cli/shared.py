@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from torchdeal import files, solvers
+from torchdeal import solvers
+from torchdeal.io import files
 
 SOLVING, SIMULATION = "Solving", "Simulation"  # headings in the help
 

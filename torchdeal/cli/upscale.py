@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-import torch.nn.functional as F
 import typer
 from torch import Tensor
 
@@ -28,9 +26,10 @@ from torchdeal.cli.shared import (
     Tolerance,
     device_name,
 )
-from torchdeal.kernels import gaussian_kernel, parse_kernel
 from torchdeal.operators import Downsample
+from torchdeal.operators.blur_kernels import gaussian_kernel, parse_kernel
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+from torchdeal.simulate import bicubic
 
 DEFAULT_STD = 0.3  # of the Gaussian, relative to the scale: fits what common programs do when they shrink a picture
 DEFAULT_SIGMA = 1.0  # estimates take the detail of a small, sharp picture for noise
@@ -102,7 +101,7 @@ def upscale(
             settings,
             estimate=lambda _: sigma,
             degraded_by="bicubic",
-            look=lambda y: _enlarged(y, scale, blur),
+            look=lambda y: bicubic(y, scale, blur),
         )
 
     restore_pictures(paths, pose, settings)
@@ -112,16 +111,3 @@ def _multiple(picture: Tensor, scale: int) -> Tensor:
     """Without the last rows and columns that make no whole pixel when it is shrunk."""
     height, width = (length // scale * scale for length in picture.shape[-2:])
     return picture[..., :height, :width]
-
-
-def _enlarged(small: Tensor, scale: int, kernel: Tensor) -> Tensor:
-    """By bicubic interpolation, each pixel where the kernel has taken it from."""
-    axes = []
-    for dim, length in enumerate(small.shape[-2:]):
-        weights = kernel.sum(1 - dim)
-        centre = float((weights * (len(weights) // 2 - torch.arange(len(weights)))).sum())
-        places = (torch.arange(length * scale) - centre) / scale
-        axes.append(2 * places / (length - 1) - 1)
-    rows, columns = torch.meshgrid(*axes, indexing="ij")
-    grid = torch.stack([columns, rows], -1)[None].to(small.dtype)
-    return F.grid_sample(small, grid, mode="bicubic", padding_mode="border", align_corners=True)

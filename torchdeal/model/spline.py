@@ -79,10 +79,10 @@ def _kernels(x: Tensor, coefficients: Tensor) -> ModuleType | None:
     if not x.is_cuda:
         return None
     try:
-        from torchdeal.model import spline_kernels
+        from torchdeal.backends.cuda import triton_spline
     except ImportError:
         return None
-    return spline_kernels if spline_kernels.supports(x, coefficients) else None
+    return triton_spline if triton_spline.supports(x, coefficients) else None
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
         return obj
     physics = sys.modules.get("deepinv.physics")  # what was not imported did not make the object
     if physics is not None and isinstance(obj, physics.Physics):
-        from torchdeal.operators.deepinverse import from_physics
+        from torchdeal.integrations.deepinv import from_physics
 
         return from_physics(obj)
     name = type(obj).__name__

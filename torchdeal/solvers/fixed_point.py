@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.replay import Replays
+from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.solvers.cg import LinearMap, Workspace, conjugate_gradient, inner_products, sample_norms
 from torchdeal.solvers.result import Solution, Status
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.kernels import gaussian_kernel
 from torchdeal.operators import Blur, Identity, Mask, Operator
+from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.training.config import IterationConfig, TaskConfig
 from torchdeal.training.data import ImageSet
 

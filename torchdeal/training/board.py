@@ -10,8 +10,8 @@ from torch import Tensor
 from torchdeal.model import DEAL
 from torchdeal.model.filters import impulse_responses
 from torchdeal.training.batches import Batch
-from torchdeal.training.loss import Outcome
 from torchdeal.training.report import Listener, Report
+from torchdeal.training.step import Outcome
 from torchdeal.training.validation import Score
 
 FILTERS, PATCHES, GAP = 64, 4, 2

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.backends import Backend, PackedBackend, choose_backend
-from torchdeal.backends.packed import CHANNELS_LAST, PACKING, PackedMask, packed_bank
-from torchdeal.backends.passes import Packing, pack
+from torchdeal.backends.cuda.graphs import Replays
+from torchdeal.backends.cuda.packed import CHANNELS_LAST, PACKING, PackedMask, packed_bank
+from torchdeal.backends.cuda.passes import Packing, pack
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.boundary import reflect
@@ -24,7 +25,6 @@ from torchdeal.model.spline import even_spline
 from torchdeal.operators import Identity, Operator
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import attentive_step
-from torchdeal.replay import Replays
 from torchdeal.solvers import LinearSolution, conjugate_gradient, differentiable_solve
 
 LOOSE = 0.4  # reduction of the residual by a solve without gradient

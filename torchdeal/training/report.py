@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdeal.model import DEAL
 from torchdeal.training.batches import Batch
-from torchdeal.training.loss import Outcome
+from torchdeal.training.step import Outcome
 from torchdeal.training.validation import Score
 
 

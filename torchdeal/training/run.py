@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from torchdeal.checkpoint import load
+from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, read_config
 from torchdeal.training.data import ImageSet, read_images

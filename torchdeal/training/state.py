@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdeal.atomic import replacing
+from torchdeal.io.atomic import replacing
 
 FORMAT = "torchdeal-training-1"
 

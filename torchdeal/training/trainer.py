@@ -23,14 +23,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from torchdeal.checkpoint import save
+from torchdeal.backends.cuda.graphs import Replays
+from torchdeal.io.checkpoint import save
 from torchdeal.model import DEAL
 from torchdeal.operators import Identity
-from torchdeal.replay import Replays
 from torchdeal.training.batches import Batch, Visit, draw, seed_of, visit
 from torchdeal.training.config import Config, ConfigError, OptimiserConfig, parse_config
 from torchdeal.training.data import ImageSet
-from torchdeal.training.loss import Outcome, TrainingStep
 from torchdeal.training.report import Listener, Report, Tally
 from torchdeal.training.state import (
     CheckpointError,
@@ -41,6 +40,7 @@ from torchdeal.training.state import (
     save_checkpoint,
     writing,
 )
+from torchdeal.training.step import Outcome, TrainingStep
 from torchdeal.training.validation import Validation
 
 CHECKPOINT, BEST, LAST, LOG = "checkpoint.safetensors", "best.safetensors", "last.safetensors", "log.jsonl"

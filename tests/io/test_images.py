@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchdeal.io.images import to_tensor
+
+NUMPY_SHAPES = [(20, 17), (20, 17, 1), (20, 17, 2), (20, 17, 3), (20, 17, 4), (2, 20, 17, 3), (2, 20, 17, 1)]
+TORCH_SHAPES = [(20, 17), (3, 20, 17), (1, 20, 17), (2, 3, 20, 17), (1, 1, 20, 17)]
+
+
+@pytest.mark.parametrize("shape", NUMPY_SHAPES)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float16", "float32", "float64", ">u2", ">f4"])
+def test_numpy_round_trip(shape, dtype):
+    rng = np.random.default_rng(0)
+    info = np.iinfo(dtype) if np.dtype(dtype).kind == "u" else None
+    array = (rng.integers(0, info.max + 1, shape) if info else rng.random(shape)).astype(dtype)
+    tensor, image_format = to_tensor(array)
+    assert tensor.ndim == 4
+    assert float(tensor.min()) >= 0
+    assert float(tensor.max()) <= 1
+    back = image_format.restore(tensor)
+    assert isinstance(back, np.ndarray)
+    assert back.dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_allclose(back, array, atol=0 if info else 1e-6)
+
+
+@pytest.mark.parametrize("shape", TORCH_SHAPES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.float16, torch.float32, torch.float64])
+def test_torch_round_trip(shape, dtype):
+    limit = {torch.uint8: 256, torch.uint16: 65536}.get(dtype)
+    tensor = torch.randint(limit, shape).to(dtype) if limit else torch.rand(shape).to(dtype)
+    nchw, image_format = to_tensor(tensor)
+    assert nchw.ndim == 4
+    back = image_format.restore(nchw)
+    assert back.dtype == dtype
+    assert back.shape == tensor.shape
+    torch.testing.assert_close(back.double(), tensor.double(), atol=0 if limit else 1e-6, rtol=0)
+
+
+@given(st.integers(0, 65535), st.floats(-0.4, 0.4))
+def test_integers_are_rounded_and_clipped(value, error):
+    array = np.full((16, 16), value, dtype=np.uint16)
+    tensor, image_format = to_tensor(array)
+    assert np.array_equal(image_format.restore(tensor + error / 65535), array)
+    assert image_format.restore(tensor + 2).max() == 65535
+    assert image_format.restore(tensor - 2).min() == 0
+
+
+def test_alpha_is_kept_bit_for_bit():
+    rng = np.random.default_rng(0)
+    rgba = rng.integers(0, 256, (16, 16, 4)).astype(np.uint8)
+    tensor, image_format = to_tensor(rgba)
+    assert tensor.shape == (1, 3, 16, 16)
+    result = image_format.restore(torch.zeros_like(tensor))
+    assert np.array_equal(result[..., 3], rgba[..., 3])
+    assert result[..., :3].max() == 0
+
+
+def test_alpha_of_tensors():
+    rgba = torch.rand(2, 4, 16, 16)
+    tensor, image_format = to_tensor(rgba)
+    assert tensor.shape == (2, 3, 16, 16)
+    result = image_format.restore(torch.zeros_like(tensor))
+    assert torch.equal(result[:, 3], rgba[:, 3])
+    assert float(result[:, :3].abs().max()) == 0
+
+
+def test_layout_of_channels():
+    array = np.zeros((16, 18, 3))
+    array[3, 5, 2] = 1
+    tensor, _ = to_tensor(array)
+    assert float(tensor[0, 2, 3, 5]) == 1
+
+
+def test_data_range():
+    tensor, image_format = to_tensor(np.full((16, 16), 2000.0), data_range=4000)
+    assert float(tensor.mean()) == 0.5
+    assert float(image_format.restore(tensor).mean()) == 2000
+
+
+def test_input_is_not_touched():
+    array = np.random.default_rng(0).random((16, 16))
+    before = array.copy()
+    tensor, _ = to_tensor(array)
+    tensor.mul_(0)
+    assert np.array_equal(array, before)
+
+
+def test_read_only_and_strided_arrays():
+    array = np.arange(400, dtype=np.uint8).reshape(20, 20)[::-1, ::2]
+    array.flags.writeable = False
+    tensor, image_format = to_tensor(array)
+    assert np.array_equal(image_format.restore(tensor), array)
+
+
+@pytest.mark.parametrize(
+    ("image", "error", "message"),
+    [
+        (np.full((16, 16), np.nan), ValueError, "NaN"),
+        (np.full((16, 16), np.inf), ValueError, "NaN or infinite"),
+        (np.full((16, 16), 128.0), ValueError, "data_range"),
+        (np.zeros((16, 16), dtype=np.int32), TypeError, "int32"),
+        (np.zeros((16, 16), dtype=bool), TypeError, "bool"),
+        (np.zeros((16, 16), dtype=complex), TypeError, "complex128"),
+        (np.zeros((0, 16)), ValueError, "empty"),
+        (np.zeros(16), ValueError, r"\(16,\)"),
+        (np.zeros((5, 16, 16)), ValueError, "at most 4 channels"),
+        (torch.zeros(1, 1, 1, 16, 16), ValueError, "must be"),
+        ("picture.png", TypeError, "dtype|must be"),
+    ],
+)
+def test_bad_images(image, error, message):
+    with pytest.raises((error, ValueError), match=message):
+        to_tensor(image)

@@ -1,0 +1,195 @@
+"""Weights: loading and saving, without ever executing what is in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import warnings
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdeal.io.atomic import replacing
+from torchdeal.model import DEAL, Boundary
+from torchdeal.model.filters import impulse_responses, squared_norm, zero_mean
+from torchdeal.model.spline import non_increasing
+
+BUNDLED = ("gray", "color")
+OFFICIAL_MARK = "W1.conv_layers.1.weight"  # in every state dict of the paper's public code
+
+
+def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str | None = None) -> DEAL:
+    """A model with trained weights.
+
+    Args:
+        source: `"gray"` or `"color"` (bundled), a `.safetensors` file of ours, or a `.pth` state dict of the paper's
+            public code.
+        device: where to put it, the CPU if None.
+    """
+    path = weights_path(source)
+    model = _load_safetensors(path) if path.suffix == ".safetensors" else _load_official(path)
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged")
+    return model.eval().requires_grad_(False).to(device)
+
+
+def save(model: DEAL, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write the weights, with the configuration, to a `.safetensors` file: all of it or nothing."""
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    configuration = {
+        "format": "torchdeal",
+        "channels": str(model.channels),
+        "boundary": model.boundary.value,
+        "features": str(model.features),
+    }
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with replacing(path) as temporary:
+        save_file(state, temporary, {**(metadata or {}), **configuration})
+
+
+def bundled_path(name: str) -> Path:
+    """The file of bundled weights."""
+    return Path(str(resources.files("torchdeal") / "weights" / f"{name}.safetensors"))
+
+
+def weights_path(source: str | os.PathLike[str]) -> Path:
+    """The file that `load` would read."""
+    path = bundled_path(str(source)) if str(source) in BUNDLED else Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no weights at {path}: give a .safetensors or .pth file, or one of {', '.join(BUNDLED)}"
+        )
+    return path
+
+
+def last_run(source: str | os.PathLike[str]) -> dict:
+    """How `deal train` made a file: steps, minutes, start, config. Empty where the file does not say."""
+    from safetensors import safe_open
+
+    path = weights_path(source)
+    if path.suffix != ".safetensors":
+        return {}
+    with safe_open(path, framework="pt") as file:
+        text = (file.metadata() or {}).get("training", "{}")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def card(name: str) -> dict:
+    """What is known about bundled weights: data, training, results, checksum, licence."""
+    return json.loads(bundled_path(name).with_suffix(".json").read_text())
+
+
+def _load_safetensors(path: Path) -> DEAL:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is not a readable .safetensors file ({error}); it may be truncated") from None
+    try:
+        channels, boundary = int(metadata["channels"]), Boundary(metadata["boundary"])
+        features = int(metadata.get("features", 128))
+        if not (1 <= channels <= 16 and 1 <= features <= 4096):  # before anything is allocated for them
+            raise ValueError
+    except (KeyError, ValueError):
+        raise ValueError(
+            f"{path}: its metadata does not give sensible channels and boundary, so it is not a torchdeal file"
+        ) from None
+    return _filled(DEAL(channels, boundary, features), state, path)
+
+
+def _load_official(path: Path) -> DEAL:
+    """A state dict of the paper's public code; its boundary is zero padding in every layer."""
+    state = _read_state_dict(path)
+    colour = state[OFFICIAL_MARK].shape[1] == 12
+    model = DEAL(3 if colour else 1, Boundary.ZERO)
+    renamed = {ours: state[theirs] for ours, theirs in _official_names().items() if theirs in state}
+    for name in ("phi1", "phi2", "phi3", "kappa"):
+        if name in renamed:
+            renamed[name] = renamed[name].flatten()
+    _filled(model, renamed, path)
+    with torch.no_grad():
+        change = float((non_increasing(model.phi3) - model.phi3).abs().max())
+        if change > 1e-3:
+            warnings.warn(
+                f"{path}: its third spline is not monotone as the paper asks; made so (change up to {change:.2g})",
+                stacklevel=3,
+            )
+        if colour:
+            # The public code divides W by a bound that is larger than its norm; kappa absorbs the difference.
+            bank = zero_mean(tuple(model.filters))
+            model.kappa.mul_(squared_norm(bank) / _official_squared_norm(impulse_responses(bank)))
+    return model
+
+
+def _official_squared_norm(filters: Tensor) -> Tensor:
+    """What the public code takes for `||W||^2` in colour: the sum over channels c of `max_w |G(w)[c, green]|`."""
+    transfer = torch.fft.fft2(filters, (279, 279))  # the grid of the public code
+    gram_green = (transfer.conj() * transfer[:, 1:2]).sum(0)
+    return gram_green.abs().amax((-2, -1)).sum()
+
+
+def _official_names() -> dict[str, str]:
+    """Our name -> name in the public code."""
+    names = {}
+    for ours, theirs in (("filters", "W1"), ("mask_filters", "M1")):
+        names[f"{ours}.0"] = f"{theirs}.conv_layers.0.parametrizations.weight.original"
+        names[f"{ours}.1"] = f"{theirs}.conv_layers.1.weight"
+        names[f"{ours}.2"] = f"{theirs}.conv_layers.2.weight"
+    names |= {"mix.0": "M2.weight", "mix.1": "M3.weight"}
+    names |= {f"phi{i}": f"spline{i}.coefficients" for i in (1, 2, 3)}
+    return names | {"kappa": "spline_lambda.coefficients", "scaling": "spline_scaling.coefficients"}
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    try:
+        # weights_only: tensors and plain containers, nothing that runs.
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"{path} holds more than plain tensors and was not loaded, since unpickling it could run code. "
+            "Save the bare state dict, or convert it to .safetensors where you trust it."
+        ) from None
+    except Exception as error:
+        # torch.load raises RuntimeError, EOFError, KeyError, ... for damaged files, none of them documented.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"{path} is not a readable weights file ({reason})") from None
+    for key in ("state_dict", "model_state_dict", "model", "params"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError(f"{path} is not a state dict")
+    state = {str(key).removeprefix("module."): value for key, value in content.items()}
+    if OFFICIAL_MARK not in state or state[OFFICIAL_MARK].ndim != 4:
+        raise ValueError(f"{path}: no tensor named {OFFICIAL_MARK}, so these are not weights of DEAL's public code")
+    return state
+
+
+def _filled(model: DEAL, state: dict[str, Tensor], path: Path) -> DEAL:
+    """The model with exactly these tensors."""
+    expected = {name: value.shape for name, value in model.state_dict().items()}
+    got = {name: value.shape for name, value in state.items()}
+    wrong = [
+        f"{name} is {'missing' if name not in got else tuple(got[name])}, should be {tuple(expected[name])}"
+        if name in expected
+        else f"{name} is not part of the model"
+        for name in sorted(expected.keys() | got.keys())
+        if expected.get(name) != got.get(name)
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ValueError(f"{path} does not fit {model.extra_repr()}: {'; '.join(wrong[:3])}{more}")
+    model.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
+    return model

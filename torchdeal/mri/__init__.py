@@ -1,0 +1,20 @@
+"""K-space: files, sensitivity maps, noise, and what becomes of the image."""
+
+from torchdeal.mri.data import KSpace, KSpaceError, centre_crop, infer_mask
+from torchdeal.mri.maps import calibration_width, espirit_maps
+from torchdeal.mri.noise import estimate_noise
+from torchdeal.mri.read import read_kspace
+from torchdeal.mri.write import check_result_path, write_image
+
+__all__ = [
+    "KSpace",
+    "KSpaceError",
+    "calibration_width",
+    "centre_crop",
+    "check_result_path",
+    "espirit_maps",
+    "estimate_noise",
+    "infer_mask",
+    "read_kspace",
+    "write_image",
+]

@@ -1,0 +1,92 @@
+"""Writing the image of a k-space reconstruction."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdeal.extras import optional
+from torchdeal.io.files import TIFF, ImageFile, ImageFileError, atomically, check_place
+from torchdeal.io.files import write as write_file
+
+NIFTI = (".nii", ".nii.gz")
+SUFFIXES = (".png", *TIFF, ".npy", *NIFTI)
+
+
+def write_image(path: str | os.PathLike[str], image: Tensor | np.ndarray, *, bits: int = 8) -> None:
+    """Write an image `(H, W)`, or a stack `(slices, H, W)`, real or complex; dimensions of size 1 before are dropped.
+
+    `.png` holds the magnitude of one image, its maximum as white; `.tif` the magnitude in float32, in the units of the
+    data; `.npy` what it is given; `.nii` and `.nii.gz` (NIfTI, by nibabel) too, with voxels of size 1 and axes
+    (column, row, slice). An existing file is replaced only when all went well.
+
+    Args:
+        path: its suffix names the format.
+        image: the image.
+        bits: 8 or 16, for `.png`.
+    """
+    path = Path(path)
+    check_result_path(path)
+    if bits not in (8, 16):
+        raise ValueError(f"bits must be 8 or 16, not {bits}")
+    array = _array(image, path)
+    suffix = _suffix(path)
+    if suffix in NIFTI:
+        _write_nifti(path, array)
+    elif suffix == ".npy":
+        write_file(path, ImageFile(array))
+    elif suffix in TIFF:
+        magnitude = np.abs(array).astype(np.float32)
+        write_file(path, ImageFile(magnitude if array.ndim == 2 else magnitude[..., None]))
+    elif array.ndim > 2:
+        raise ImageFileError(f"{path}: PNG holds one image, not a stack; write .tif, .npy or .nii")
+    else:
+        write_file(path, ImageFile(_to_integers(np.abs(array), bits)))
+
+
+def check_result_path(path: str | os.PathLike[str]) -> None:
+    """Raise if `write_image` could not write there: better before the work than after."""
+    path = Path(path)
+    suffix = _suffix(path)
+    if suffix not in SUFFIXES:
+        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
+    if suffix in NIFTI:
+        optional("nibabel", "writing NIfTI files", "mri")
+    check_place(path)
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower()
+    return ".nii.gz" if name.endswith(".nii.gz") else path.suffix.lower()
+
+
+def _array(image: Tensor | np.ndarray, path: Path) -> np.ndarray:
+    array = image.detach().cpu().resolve_conj().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
+    while array.ndim > 2 and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim == 4 and array.shape[1] == 1:  # a batch of gray images
+        array = array[:, 0]
+    if array.ndim not in (2, 3) or array.size == 0:
+        raise ImageFileError(f"{path}: an image (H, W) or a stack (slices, H, W) is needed, got {np.shape(image)}")
+    if not np.isfinite(array).all():
+        raise ImageFileError(f"{path}: the image holds NaN or infinite values")
+    return array
+
+
+def _to_integers(magnitude: np.ndarray, bits: int) -> np.ndarray:
+    white, top = 2**bits - 1, float(magnitude.max())
+    scaled = magnitude * (white / top) if top > 0 else np.zeros(magnitude.shape)
+    return scaled.round().astype(np.uint8 if bits == 8 else np.uint16)
+
+
+def _write_nifti(path: Path, array: np.ndarray) -> None:
+    nibabel = optional("nibabel", "writing NIfTI files", "mri")
+    volume = (array if array.ndim == 3 else array[None]).transpose(2, 1, 0)
+    content = nibabel.Nifti1Image(volume, np.eye(4)).to_bytes()
+    content = gzip.compress(content, mtime=0) if _suffix(path) == ".nii.gz" else content  # the same bits every time
+    atomically(path, lambda file: file.write(content))
