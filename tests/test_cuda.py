@@ -26,11 +26,10 @@ from torchdeal.operators import (
     adjoint_gap,
 )
 from torchdeal.precision import full_precision
-from torchdeal.reconstruct import attentive_step
 from torchdeal.training import ImageSet, Trainer, parse_config
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
-from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
+from torchdeal.training.engine import DirectEngine, PackedEngine, attentive_step, choose_engine
 from torchdeal.training.step import TrainingStep, iterate
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
 from torchdeal.estimation import default_parameters, estimate_range, gain
-from torchdeal.io.checkpoint import load
+from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Boundary, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
-from torchdeal.solvers import Progress, Solution, System, implicit_solve, sample_norms, solve_fixed_point
+from torchdeal.solvers import Progress, Solution, System, sample_norms, solve_fixed_point
 from torchdeal.solvers.preconditioning import Preconditioning, preconditioning
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
@@ -177,43 +177,6 @@ def denoise(
     return solution.x
 
 
-def attentive_step(
-    z: Tensor,
-    b: Tensor,
-    operator: Operator,
-    weights: Weights,
-    *,
-    lam: Tensor,
-    alpha: Tensor,
-    start: Tensor | None = None,
-    tolerance: float = 1e-5,
-    max_iterations: int = 1000,
-) -> tuple[Tensor, Tensor]:
-    """`T(z)` and `M(z)`, with the implicit gradient in z, b, lam, alpha and the weights.
-
-    This is the last step of training, and the only one that is differentiated.
-
-    Args:
-        z: where the masks are taken, `(B, C, H, W)`.
-        b: `H^T y`.
-        operator: `H`, constant.
-        weights: of a model, from `model.weights()`.
-        lam: `(B, 1, 1, 1)`.
-        alpha: `(B, N, 1, 1)`, from `weights.alpha(sigma)`.
-        start: first guess of the solution.
-        tolerance: relative, of the forward and of the backward solve.
-        max_iterations: of each.
-    """
-    mask = weights.mask(z, alpha)
-
-    def apply(p: Tensor, lam: Tensor, mask: Tensor, *filters: Tensor) -> Tensor:
-        return operator.normal(p) + lam * replace(weights, filters=filters).penalty(p, mask.square())
-
-    parameters = (lam, mask, *weights.filters)
-    x = implicit_solve(apply, b, parameters, start=start, tolerance=tolerance, max_iterations=max_iterations)
-    return x, mask
-
-
 def _linearisation(
     backend: Backend,
     operator: Operator,
@@ -289,11 +252,6 @@ def _default_model(
         channels = operator.to(measurements.device, measurements.real.dtype).adjoint(measurements).shape[1]
         name = default_weights(channels, channelwise)
     return load(name, device=device)
-
-
-def default_weights(channels: int, channelwise: bool) -> str:
-    """The name of the bundled weights for images of so many channels."""
-    return "color" if channels == 3 and not channelwise else "gray"
 
 
 def _on(model: DEAL, device: torch.device | str | None) -> DEAL:

@@ -4,8 +4,8 @@ from conftest import small_model
 
 import torchdeal as td
 from torchdeal.operators import Blur, Identity, Operator
-from torchdeal.reconstruct import attentive_step
 from torchdeal.solvers import implicit_solve
+from torchdeal.training.engine import attentive_step
 
 OPERATORS = {
     "identity": Identity(),

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdeal.io.checkpoint import BUNDLED, load
+from torchdeal.io.checkpoint import BUNDLED, default_weights, load
 from torchdeal.model import DEAL as Model  # noqa: N811  here DEAL is the reconstructor
 from torchdeal.operators import Identity, Operator, as_operator
 from torchdeal.operators.adapters import Adapted
@@ -28,7 +28,6 @@ from torchdeal.reconstruct import (
     DEFAULT_TOLERANCE,
     ConvergenceWarning,
     PerSample,
-    default_weights,
     reconstruct,
 )
 from torchdeal.solvers import Solution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -66,6 +67,16 @@ def weights_path(source: str | os.PathLike[str]) -> Path:
             f"no weights at {path}: give a .safetensors or .pth file, or one of {', '.join(BUNDLED)}"
         )
     return path
+
+
+def default_weights(channels: int, channelwise: bool) -> str:
+    """The name of the bundled weights for images of so many channels."""
+    return "color" if channels == 3 and not channelwise else "gray"
+
+
+def checksum(source: str | os.PathLike[str]) -> str:
+    """The SHA-256 of the file that `load` reads for this source."""
+    return hashlib.sha256(weights_path(source).read_bytes()).hexdigest()
 
 
 def last_run(source: str | os.PathLike[str]) -> dict:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 INTEGER_RANGES = {"uint8": 255.0, "uint16": 65535.0}
 
 
@@ -76,6 +77,11 @@ def to_tensor(
     elif not (0 < data_range < float("inf")):
         raise ValueError(f"data_range must be a positive number, not {data_range}")
     return tensor / data_range, ImageFormat(kind, dtype, layout, float(data_range), device, alpha)
+
+
+def luma(image: Tensor) -> Tensor:
+    """Colour images `(..., 3, H, W)` as gray ones `(..., 1, H, W)`."""
+    return (image * image.new_tensor(LUMA).view(3, 1, 1)).sum(-3, keepdim=True)
 
 
 def _check_range(tensor: Tensor, name: str) -> None:

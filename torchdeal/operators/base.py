@@ -25,6 +25,7 @@ class Operator(ABC):
     """
 
     measures_images = False
+    is_identity = False  # denoising: the model has a learned strength for it
     replayable = False  # whether a CUDA graph can replay it: the same work on the same memory, whatever the image
     image_shape: tuple[int | None, ...] | None = None
     measurement_shape: tuple[int | None, ...] | None = None

@@ -16,7 +16,7 @@ from torchdeal.operators.base import Operator
 class Identity(Operator):
     """`H x = x`: denoising."""
 
-    measures_images = replayable = True
+    measures_images = replayable = is_identity = True
 
     def _forward(self, x: Tensor) -> Tensor:
         return x

@@ -24,8 +24,7 @@ from torchdeal.model.filters import REACH
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import Identity, Operator
 from torchdeal.precision import full_precision
-from torchdeal.reconstruct import attentive_step
-from torchdeal.solvers import LinearSolution, conjugate_gradient, differentiable_solve
+from torchdeal.solvers import LinearSolution, conjugate_gradient, differentiable_solve, implicit_solve
 
 LOOSE = 0.4  # reduction of the residual by a solve without gradient
 LOOSE_LIMIT = 5  # CG iterations of such a solve at most
@@ -99,6 +98,43 @@ def _few_iterations(A: LinearMap, b: Tensor, tolerance: float, limit: int) -> Li
 
 def _system(backend: Backend, mask: Any, operator: Operator, lam: Tensor) -> LinearMap:
     return lambda p: operator.normal(p).addcmul(lam, backend.penalty(p, mask, precise=False))
+
+
+def attentive_step(
+    z: Tensor,
+    b: Tensor,
+    operator: Operator,
+    weights: Weights,
+    *,
+    lam: Tensor,
+    alpha: Tensor,
+    start: Tensor | None = None,
+    tolerance: float = 1e-5,
+    max_iterations: int = 1000,
+) -> tuple[Tensor, Tensor]:
+    """`T(z)` and `M(z)`, with the implicit gradient in z, b, lam, alpha and the weights.
+
+    This is the last step of training, and the only one that is differentiated.
+
+    Args:
+        z: where the masks are taken, `(B, C, H, W)`.
+        b: `H^T y`.
+        operator: `H`, constant.
+        weights: of a model, from `model.weights()`.
+        lam: `(B, 1, 1, 1)`.
+        alpha: `(B, N, 1, 1)`, from `weights.alpha(sigma)`.
+        start: first guess of the solution.
+        tolerance: relative, of the forward and of the backward solve.
+        max_iterations: of each.
+    """
+    mask = weights.mask(z, alpha)
+
+    def apply(p: Tensor, lam: Tensor, mask: Tensor, *filters: Tensor) -> Tensor:
+        return operator.normal(p) + lam * replace(weights, filters=filters).penalty(p, mask.square())
+
+    parameters = (lam, mask, *weights.filters)
+    x = implicit_solve(apply, b, parameters, start=start, tolerance=tolerance, max_iterations=max_iterations)
+    return x, mask
 
 
 class DirectEngine:
