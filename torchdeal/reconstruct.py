@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
+from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.estimation import default_parameters, estimate_range, gain
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.images import ImageFormat, to_tensor
 from torchdeal.model import DEAL, SIGMA_MAX, Boundary, Weights
 from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
 from torchdeal.precision import full_precision
-from torchdeal.solvers import Progress, Solution, System, sample_norms, solve_fixed_point
+from torchdeal.solvers import Progress, Solution, System, Workspace, sample_norms, solve_fixed_point
 from torchdeal.solvers.preconditioning import Preconditioning, preconditioning
 
 PerSample = float | Sequence[float] | np.ndarray | Tensor
@@ -135,6 +136,7 @@ def reconstruct(
             max_iterations=_positive_integer("max_iterations", max_iterations),
             keep_path=keep_path,
             callback=callback,
+            workspace=Workspace(Replays().run),
         )
         x, *path = (image_format.restore(x * _column(scale)) for x in (solution.x, *solution.path))
     return replace(solution, x=x, path=tuple(path))

@@ -141,7 +141,7 @@ def test_a_run_that_comes_back_to_small_residuals_goes_on(monkeypatch):
     assert float(result.x) == pytest.approx(2, abs=1e-4)
 
 
-def test_slow_contraction_is_not_certified_by_small_steps():
+def test_slow_contraction_is_not_hidden_by_small_steps():
     """T is linear with factor 0.9999: steps far below the tolerance are still far from the fixed point."""
     q = torch.tensor([0.9999] + [0.2] * (N - 1), dtype=torch.float64)
 

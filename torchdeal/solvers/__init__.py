@@ -1,9 +1,10 @@
 """Solvers: linear systems, the fixed point, and the gradient. They know nothing of models or operators."""
 
-from torchdeal.solvers.cg import LinearMap, LinearSolution, conjugate_gradient, sample_norms
-from torchdeal.solvers.fixed_point import Progress, System, momentum, solve_fixed_point
+from torchdeal.solvers.cg import LinearMap, LinearSolution, Workspace, conjugate_gradient, sample_norms
+from torchdeal.solvers.fixed_point import System, solve_fixed_point
 from torchdeal.solvers.gradient import differentiable_solve, implicit_solve
-from torchdeal.solvers.result import Solution, Status
+from torchdeal.solvers.momentum import extrapolation
+from torchdeal.solvers.result import Progress, Solution, Status
 
 __all__ = [
     "LinearMap",
@@ -12,10 +13,11 @@ __all__ = [
     "Solution",
     "Status",
     "System",
+    "Workspace",
     "conjugate_gradient",
     "differentiable_solve",
+    "extrapolation",
     "implicit_solve",
-    "momentum",
     "sample_norms",
     "solve_fixed_point",
 ]

@@ -1,10 +1,10 @@
-"""What a run of the fixed-point iteration returns."""
+"""What the iteration finds: in one step, so far, and at the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -22,6 +22,44 @@ class Status(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+class Pair(NamedTuple):
+    """An iterate and what the map makes of it."""
+
+    x: Tensor
+    image: Tensor  # T(x), as far as the linear solve went
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One evaluation of `T`. Vectors have one entry per sample, and are on the CPU, where decisions are made."""
+
+    x: Tensor
+    image: Tensor  # T(x)
+    correction: Tensor  # T(x) - x, the solution of A(x) d = b - A(x) x
+    residual: Tensor  # ||b - A(x) x|| / ||b||; nan for samples that have ended
+    step: Tensor  # ||T(x) - x||
+    size: Tensor  # ||T(x)||
+    error: Tensor  # of the correction: an estimate of its norm
+    accurate: Tensor  # bool: the correction was asked for, and found, accurately
+    cg_iterations: Tensor
+    precise: bool  # the system was not a rough one
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.x, self.image)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after each outer iteration; tensors have one entry per sample."""
+
+    iteration: int
+    x: Tensor
+    residual: Tensor  # relative to ||b||
+    distance: Tensor  # estimated relative distance to the fixed point; inf while unknown
+    active: Tensor  # bool: samples that go on
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +106,11 @@ class Solution:
 
     def __repr__(self) -> str:
         return f"<Solution {self}>"
+
+
+def per_sample_column(per_sample: Tensor, like: Tensor) -> Tensor:
+    """A vector `(B,)` in a shape that multiplies `like`, `(B, ...)`, sample by sample."""
+    return per_sample.to(like.device).view(-1, *[1] * (like.ndim - 1))
 
 
 def _span(counts: Tensor) -> str:

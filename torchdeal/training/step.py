@@ -11,7 +11,7 @@ from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.model import DEAL, Weights
 from torchdeal.model.spline import PHI_END, SIGMA_END, SIGMA_START
 from torchdeal.operators import Operator
-from torchdeal.solvers import momentum
+from torchdeal.solvers import extrapolation
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import Engine, PackedEngine, choose_engine
@@ -113,7 +113,7 @@ def iterate(
         new = x + correction
         x = new
         if reached is not None and before is not None and left:
-            age, factor = momentum(age, correction, before, new - reached)
+            age, factor = extrapolation(age, correction, before, new - reached)
             x = new + factor.view(-1, 1, 1, 1) * (new - reached)
         reached, before, age = new, correction, age + 1
     return x

@@ -1,0 +1,144 @@
+"""How far an iterate is from the fixed point: an estimate, from how the map T behaved along the last steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdeal.solvers.cg import sample_norms
+from torchdeal.solvers.result import Evaluation, Pair
+
+MEMORY = 3  # iterates between which the contraction is measured
+ENOUGH = 3  # accurate steps in a row before their ratios are trusted
+SLOWEST = 0.97  # the contraction that is assumed where none was measured reliably
+UNEXPLAINED = 20.0  # steps to the fixed point that are assumed for what earlier steps do not explain
+RATIO_GROWTH = 1.05  # how much the last ratio may exceed the one before: more, and slower modes are still emerging
+RATIO_DROP = 0.8  # and how much it may fall below: more, and a fast mode that dominated is dying out
+CREEP = 2 / 3  # power of the contraction: ratios of steps creep up to q from below, as fast modes die out first
+
+
+class DistanceEstimate:
+    """The estimated relative distance `||T(x) - x*|| / ||T(x)||` of each sample.
+
+    With `d = T(x) - x`, known with an error e, it is the larger of two estimates, plus `||e||`:
+
+    * `q / (1 - q) ||d||`, with q the contraction factor of T. It is measured as `||T(x) - T(x')|| / ||x - x'||` for
+      the last iterates x'. The largest ratio since the accurate steps began counts, or the one that growing ratios lead
+      to, to the power 2/3.
+    * By secants: T is taken to be affine along the last steps. The combination of them that explains the most of d
+      leads to the fixed point; for the part of d that it leaves, 20 more steps are assumed.
+
+    What is assumed, and can be wrong: the directions in which T contracts slowest have shown themselves in the last
+    steps, and T is nearly affine from here to the fixed point. So it is no bound. A mode that is small now and shrinks
+    slowly is not seen; then the estimate is too small.
+
+    It is unknown, infinite, after a step that was not accurate.
+
+    Args:
+        like: the iterates.
+        ended: samples whose distance is 0 from the start, `(B,)`.
+        rounding: relative steps below this are rounding errors.
+    """
+
+    def __init__(self, like: Tensor, ended: Tensor, rounding: float):
+        self.rounding = rounding
+        unknown = torch.full((len(like),), torch.nan, dtype=like.real.dtype)
+        self.relative = torch.full_like(unknown, torch.inf).masked_fill(ended, 0.0)
+        self.contraction = unknown
+        self.accurate_steps = torch.zeros(len(like), dtype=torch.long)  # in a row
+        self._settled = torch.zeros_like(ended)  # the last two ratios agree
+        self._ratio = self._ratio_before = self._highest = unknown
+
+    def trusted(self, now: Evaluation, tolerance: float) -> Tensor:
+        """Whether there were enough accurate steps, and they agree, or are small enough for any contraction."""
+        in_any_case = SLOWEST / (1 - SLOWEST) * now.step + now.error <= tolerance * now.size
+        return (self.accurate_steps >= ENOUGH) & (self._settled | in_any_case)
+
+    def update(self, now: Evaluation, history: Sequence[Pair], active: Tensor) -> None:
+        """Take in an evaluation; the history is that of the evaluations before, the latest last."""
+        update = now.accurate & active
+        ratio, secants = self._observed(now, history)
+        self._highest = torch.where(update, torch.fmax(ratio, self._highest), torch.nan)
+        negligible = now.step <= self.rounding * now.size  # the ratio of rounding errors says nothing
+        exact = now.residual == 0  # this is the fixed point
+        contraction = self._contraction_now(ratio, negligible)
+        agree = (ratio <= RATIO_GROWTH * self._ratio) & (ratio >= RATIO_DROP * self._ratio)
+        self._settled = update & (agree | negligible | exact)
+        slow = contraction**CREEP
+        left = torch.maximum(slow / (1 - slow) * now.step, secants) + now.error
+        distance = torch.where(contraction < 1, left / now.size, torch.inf).masked_fill(exact, 0.0)
+        distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
+        self.relative = torch.where(active, distance, self.relative)
+        self.contraction = torch.where(update, contraction, self.contraction)
+        self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~active)
+        self._ratio_before = torch.where(update, self._ratio, torch.nan)
+        self._ratio = torch.where(update, ratio, torch.nan)
+
+    def _observed(self, now: Evaluation, history: Sequence[Pair]) -> tuple[Tensor, Tensor]:
+        """The ratio, and the distance by secants, that this evaluation and those before show."""
+        if not now.precise:  # what loose steps with rough systems tell is not worth the time
+            unknown = torch.full_like(now.step, torch.nan)
+            return unknown, unknown
+        return self._measured_ratio(now, history), self._by_secants(now, history)
+
+    def _contraction_now(self, ratio: Tensor, negligible: Tensor) -> Tensor:
+        """The highest ratio, unless that was above SLOWEST and is over: a run may pass a place where T expands."""
+        now = torch.fmax(growth_limit(self._ratio_before, self._ratio, ratio), self._ratio)
+        now = torch.where(negligible, 0, now)
+        highest = torch.fmax(self._highest, now)
+        return torch.where(now < 1, torch.minimum(highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
+
+    def _measured_ratio(self, now: Evaluation, history: Sequence[Pair]) -> Tensor:
+        """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
+        ratio = torch.full_like(self._ratio, torch.nan)
+        norms = [sample_norms(now.image - image) / sample_norms(now.x - x) for x, image in reversed(history)]
+        for back, measured in enumerate(on_cpu(*norms)):
+            ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
+        return ratio
+
+    def _by_secants(self, now: Evaluation, history: Sequence[Pair]) -> Tensor:
+        """`||x* - x||` if T were affine, as far as the last accurate iterates tell."""
+        d = now.correction.flatten(1)
+        if not history:
+            return UNEXPLAINED * on_cpu(sample_norms(d))[0]
+        moves, changes = [], []
+        for back, (x, image) in enumerate(reversed(history)):
+            known = (self.accurate_steps > back)[:, None].to(d.device)
+            moves.append(known * (now.x - x).flatten(1))
+            changes.append(known * (d - (image - x).flatten(1)))
+        share = least_squares(torch.stack(changes, 2), d)
+        left = d - _combined(torch.stack(changes, 2), share)
+        explained, unexplained = on_cpu(sample_norms(_combined(torch.stack(moves, 2), share)), sample_norms(left))
+        return explained + UNEXPLAINED * unexplained
+
+
+def growth_limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
+    """Where ratios that still grow are going to, if their growth shrinks geometrically; at most SLOWEST, or now."""
+    growth, growth_before = now - last, last - before
+    limit = now + growth.square() / (growth_before - growth).clamp_min(0)
+    limit = torch.where(growth > 0, limit.clamp_max(SLOWEST), now)
+    return torch.fmax(limit, now)  # and now where the others are unknown
+
+
+def least_squares(columns: Tensor, target: Tensor) -> Tensor:
+    """Real `w`, `(B, m)`, with the smallest `||target - sum_i w_i column_i||`; columns `(B, n, m)` may be 0."""
+    # Small: a GPU needs longer to start on it than a CPU to finish.
+    gram = (columns.mH @ columns).real.double().cpu()
+    products = (columns.mH @ target[..., None]).real.double().cpu()
+    ridge = 1e-9 * gram.diagonal(dim1=1, dim2=2).sum(1) + torch.finfo(torch.double).tiny
+    identity = torch.eye(columns.shape[2], dtype=gram.dtype, device=gram.device)
+    weights = torch.linalg.solve(gram + ridge[:, None, None] * identity, products)[..., 0]
+    return weights.to(target.device, target.real.dtype)
+
+
+def on_cpu(*per_sample: Tensor) -> tuple[Tensor, ...]:
+    """All of them in one transfer, in the precision of the first."""
+    if not per_sample:
+        return ()
+    return torch.stack([vector.to(per_sample[0].dtype) for vector in per_sample]).cpu().unbind(0)
+
+
+def _combined(columns: Tensor, weights: Tensor) -> Tensor:
+    return (columns @ weights[..., None].to(columns.dtype))[..., 0]

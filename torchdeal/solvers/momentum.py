@@ -1,0 +1,61 @@
+"""Momentum: the next iterate lies ahead of `T(x)`, in the direction of the last movement, or a little back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdeal.solvers.cg import inner_products
+from torchdeal.solvers.result import Evaluation, Pair, per_sample_column
+
+MOST = 0.7  # factor at most: 0.5 and 0.8 take 4 and 3 % more CG iterations in all (tools/solver_constants.py)
+
+
+def extrapolation(age: Tensor, correction: Tensor, before: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
+    """How much of the last movement to add, per sample.
+
+    It grows as `k / (k + 3)` with the age k, as in Nesterov's method. Where the correction turns against the movement,
+    the age starts anew. Where a correction opposes the one before, T overshoots: a part of the movement is taken back,
+    the one after which the correction would be smallest if T were affine (Aitken's rule). Without that, where T
+    overshoots by as much as it corrects, the iteration would go to and fro for ever.
+
+    Args:
+        age: steps since the momentum started, `(B,)`.
+        correction: the last step, `T(x) - x`.
+        before: the one before.
+        movement: from the `T(x)` before to the last one.
+
+    Returns:
+        the age, 0 where it starts anew, and the factor.
+    """
+    turned = inner_products(correction, movement) < 0
+    opposed = inner_products(correction, before) < 0
+    change = correction - before
+    taken_back = inner_products(correction, change) / inner_products(change, change)
+    age = torch.where(turned | opposed, 0, age)
+    forward = (age / (age + 3)).clamp_max(MOST)
+    return age, torch.where(opposed, -taken_back.clamp(0, MOST).to(forward.dtype), forward)
+
+
+class Momentum:
+    """The momentum of a run, for each sample.
+
+    Args:
+        like: the iterates.
+    """
+
+    def __init__(self, like: Tensor):
+        self.age = torch.zeros(len(like), device=like.device)  # steps since it started
+        self.over = torch.zeros(len(like), dtype=torch.bool)  # for good: it has led nowhere
+
+    def next_iterate(self, now: Evaluation, before: Pair | None, moving: Tensor) -> Tensor:
+        """The iterate after `now`: ahead of `T(x)` for the samples that move on, `T(x)` itself for the others."""
+        ahead = now.image
+        if before is not None:
+            movement = now.image - before.image
+            self.age, factor = extrapolation(self.age, now.correction, before.image - before.x, movement)
+            forward_at_most = torch.where(self.over, 0.0, 1.0).to(factor)
+            factor = torch.minimum(factor, forward_at_most) * moving.to(factor.device)
+            ahead = now.image + per_sample_column(factor.to(now.image.real.dtype), now.image) * movement
+        self.age = self.age + 1
+        return ahead

@@ -1,0 +1,113 @@
+"""In which phase each sample of a run is, and how it ends."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from torchdeal.solvers.distance import DistanceEstimate
+from torchdeal.solvers.result import Evaluation, Status
+
+ROUGH_UNTIL = 2e-3  # relative steps below this are not taken with rough systems
+EARLY = 2.0  # the accurate end begins after steps of at most this many tolerances
+SMALL_STEPS = 2  # as many of them in a row
+TOO_EARLY = 10.0  # it is called off where the estimate is more than this many tolerances
+STUCK_WINDOW = 25  # iterations in which the residual should fall by STUCK_FACTOR
+STUCK_FACTOR = 0.95
+BLOW_UP = 1e3  # relative residuals above this, and above this many times the first, are those of a divergence
+
+_STATUSES = list(Status)
+_GOING_ON = -1
+
+
+class Phase(IntEnum):
+    """From the start to the end. A sample moves down this list, and up only where closing in began too early."""
+
+    FAR = 0  # approaching: loose solves, of rough systems if all samples are here
+    NEAR = 1  # approaching: loose solves of precise systems
+    CLOSING_IN = 2  # accurate solves: the distance is estimated
+    INSISTING = (
+        3  # accurate solves for good: loose ones got nowhere, as in ill-posed systems, whose slow modes they leave
+    )
+    ENDED = 4
+
+
+class Phases:
+    """The phase of each sample, moved on after each evaluation.
+
+    Args:
+        ended: samples that have their answer from the start, `(B,)`.
+        tolerance: on the estimated relative distance.
+        rounding: relative residuals below this are rounding errors.
+    """
+
+    def __init__(self, ended: Tensor, tolerance: float, rounding: float):
+        self.tolerance, self.rounding = tolerance, rounding
+        self.phase = torch.where(ended, Phase.ENDED, Phase.FAR)
+        self._ending = torch.where(ended, _STATUSES.index(Status.CONVERGED), _GOING_ON)
+        self._small_steps = torch.zeros_like(self.phase)  # in a row
+        self.residuals: list[Tensor] = []  # of all evaluations, (B,) each
+
+    @property
+    def active(self) -> Tensor:
+        return self.phase < Phase.ENDED
+
+    @property
+    def closing_in(self) -> Tensor:
+        """Which samples want accurate solves."""
+        return (self.phase == Phase.CLOSING_IN) | (self.phase == Phase.INSISTING)
+
+    @property
+    def all_far(self) -> bool:
+        """Whether rough systems will do. It is decided for the whole batch, which is evaluated together."""
+        return bool(((self.phase == Phase.FAR) | ~self.active).all())
+
+    def statuses(self) -> tuple[Status, ...]:
+        return tuple(Status.MAX_ITERATIONS if i == _GOING_ON else _STATUSES[i] for i in self._ending.tolist())
+
+    def update(self, now: Evaluation, estimate: DistanceEstimate) -> Tensor:
+        """Move on; returns for which samples long accurate progress has ended, so that momentum should, too."""
+        self.residuals.append(now.residual)
+        trusted = estimate.trusted(now, self.tolerance)
+        no_progress = self._no_progress()
+        long_accurate = estimate.accurate_steps >= STUCK_WINDOW
+        self._end(Status.CONVERGED, trusted & (estimate.relative <= self.tolerance))
+        self._end(Status.DIVERGED, self._blown_up(now))
+        self._end(Status.STALLED, no_progress & self._at_the_limit() & long_accurate)
+        self._move(now, no_progress, trusted & (estimate.relative > TOO_EARLY * self.tolerance))
+        return no_progress & long_accurate
+
+    def _end(self, status: Status, samples: Tensor) -> None:
+        """These samples, if they have not ended yet."""
+        ending = samples & self.active
+        self._ending = torch.where(ending, _STATUSES.index(status), self._ending)
+        self.phase = torch.where(ending, Phase.ENDED, self.phase)
+
+    def _move(self, now: Evaluation, no_progress: Tensor, still_far: Tensor) -> None:
+        """To what the last step tells; closing in is called off where the estimate says that it began too early."""
+        small = now.step <= EARLY * self.tolerance * now.size
+        self._small_steps = torch.where(small, self._small_steps + 1, 0)
+        at_goal = self._small_steps >= SMALL_STEPS
+        called_off = (self.phase == Phase.CLOSING_IN) & still_far & ~at_goal
+        phase = torch.where(called_off, Phase.NEAR, self.phase)
+        reached = torch.where(now.step <= ROUGH_UNTIL * now.size, Phase.NEAR, Phase.FAR)
+        reached = torch.where(at_goal, Phase.CLOSING_IN, reached)
+        reached = torch.where(no_progress, Phase.INSISTING, reached)
+        self.phase = torch.maximum(phase, reached)
+
+    def _blown_up(self, now: Evaluation) -> Tensor:
+        finite = torch.isfinite(now.size) & torch.isfinite(now.residual)
+        return ~(finite & (now.residual <= BLOW_UP * self.residuals[0].clamp_min(1)))
+
+    def _at_the_limit(self) -> Tensor:
+        """All of the window: a run that has passed an almost fixed point comes back to such residuals, and goes on."""
+        return torch.stack(self.residuals[-STUCK_WINDOW:]).amax(0) <= self.rounding
+
+    def _no_progress(self) -> Tensor:
+        if len(self.residuals) <= STUCK_WINDOW:
+            return torch.zeros_like(self.active)
+        before = torch.stack(self.residuals[:-STUCK_WINDOW]).amin(0)
+        lately = torch.stack(self.residuals[-STUCK_WINDOW:]).amin(0)
+        return lately > STUCK_FACTOR * before
