@@ -13,7 +13,6 @@ from PIL import Image
 from skimage import data as pictures
 
 import torchdeal as td
-from torchdeal import cli
 from torchdeal.operators import Radon
 
 torch.set_num_threads(1)  # the tests run side by side, one process per core
@@ -107,6 +106,8 @@ def gray_double():
 @pytest.fixture
 def deal(monkeypatch, capsys, tmp_path):
     """Run `deal ...` in a folder of its own; returns exit code, stdout, stderr."""
+    from torchdeal import cli  # here: most tests have no use for it
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
