@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class Operator(ABC):
     integers can be taken for them.
     """
 
+    trusted = False  # whether tests hold its adjoint right; a subclass has to say so itself: see `is_trusted`
     measures_images = False
     is_identity = False  # denoising: the model has a learned strength for it
     replayable = False  # whether a CUDA graph can replay it: the same work on the same memory, whatever the image
@@ -106,6 +108,12 @@ class Operator(ABC):
                 setattr(moved, name, moved_tensor(value, device, dtype))
         return moved
 
+    def parts(self) -> Iterator[Operator]:
+        """The operators that this one is made of."""
+        for value in vars(self).values():
+            values = value if isinstance(value, tuple) else (value,)
+            yield from (part for part in values if isinstance(part, Operator))
+
     def norm(self, shape: tuple[int, ...], *, iterations: int = 100, complex_image: bool = False) -> float:
         """`||H||_2` by power iterations on `H^T H`, for images of `shape` `(C, H, W)`: a lower bound, soon tight."""
         dtype = torch.complex128 if complex_image else torch.float64
@@ -146,14 +154,38 @@ class Operator(ABC):
             )
 
 
-class Compose(Operator):
+class Combination(Operator):
+    """An operator made of others: what is known about it follows from what is known about its parts.
+
+    The image (its shape, its range, whether its two channels are a complex one) is known by the parts that see it; the
+    measurements (their shape, whether they are images, their noise) by the parts that make them. It is for the batch
+    that any part is for, and a CUDA graph can replay it if it can replay all parts. It is never the identity, whatever
+    it does: denoising, with its learned strength, is asked for by `Identity` alone.
+    """
+
+    def _inherit(self, *, sees: Sequence[Operator], makes: Sequence[Operator]) -> None:
+        self.image_shape = sees[0].image_shape
+        self.complex_channels = any(part.complex_channels for part in sees)
+        ranges = {part.data_range for part in sees if part.data_range is not None}
+        if len(ranges) > 1:
+            values = " and ".join(f"{white:g}" for white in sorted(ranges))
+            raise ValueError(f"the operators are for images of different ranges (white is {values}): give all the same")
+        self.data_range = next(iter(ranges), None)
+        self.measurement_shape, self.measures_images = makes[0].measurement_shape, makes[0].measures_images
+        noises = [None if part.noise is None else torch.as_tensor(part.noise).tolist() for part in makes]
+        self.noise = makes[0].noise if all(noise == noises[0] for noise in noises) else None
+        self.batch = next((part.batch for part in self.parts() if part.batch), None)
+        self.replayable = all(part.replayable for part in self.parts())
+
+
+class Compose(Combination):
     """`outer(inner(x))`, written `outer @ inner`."""
+
+    trusted = True
 
     def __init__(self, outer: Operator, inner: Operator):
         self.outer, self.inner = outer, inner
-        self.image_shape, self.measurement_shape = inner.image_shape, outer.measurement_shape
-        self.measures_images, self.complex_channels = outer.measures_images, inner.complex_channels
-        self.batch = inner.batch or outer.batch
+        self._inherit(sees=[inner], makes=[outer])
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.outer.forward(self.inner.forward(x))
@@ -162,14 +194,15 @@ class Compose(Operator):
         return self.inner.adjoint(self.outer.adjoint(y))
 
 
-class Scaled(Operator):
+class Scaled(Combination):
     """`factor * H`, for a real factor."""
+
+    trusted = True
 
     def __init__(self, factor: float, operator: Operator):
         self.factor, self.operator = float(factor), operator
-        self.complex_channels = operator.complex_channels
-        self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
-        self.measures_images, self.batch = operator.measures_images, operator.batch
+        self._inherit(sees=[operator], makes=[operator])
+        self.noise = None if operator.noise is None else abs(self.factor) * operator.noise
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.factor * self.operator.forward(x)
@@ -189,7 +222,36 @@ class Scaled(Operator):
         return None if aliasing is None else (self.factor * aliasing[0], aliasing[1])
 
 
-class Stack(Operator):
+class Weighted(Combination):
+    """`weight * H x`: whitens noise whose standard deviation is not the same everywhere, with `weight = 1 / deviation`.
+
+    The measurements must be multiplied by the weight as well.
+
+    Args:
+        weight: real, of the shape of a measurement without its batch dimension, or one that is broadcast to it.
+        operator: `H`.
+    """
+
+    trusted = True
+
+    def __init__(self, weight: Tensor, operator: Operator):
+        self.weight = torch.as_tensor(weight)
+        if self.weight.is_complex() or not bool((torch.isfinite(self.weight) & (self.weight >= 0)).all()):
+            raise ValueError("the weight must be real, finite and at least 0")
+        self.operator = operator
+        self._inherit(sees=[operator], makes=[operator])
+        weights, noise = self.weight.unique(), operator.noise
+        # With several weights the noise differs from place to place, and is not one number any more.
+        self.noise = None if noise is None or len(weights) != 1 else float(weights[0]) * noise
+
+    def _forward(self, x: Tensor) -> Tensor:
+        return self.weight * self.operator.forward(x)
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.operator.adjoint(self.weight * y)
+
+
+class Stack(Combination):
     """`x -> (H_1 x, H_2 x, ...)`: several measurements of one image, flat and one after the other.
 
     Args:
@@ -197,12 +259,14 @@ class Stack(Operator):
         image_shape: `(C, H, W)`.
     """
 
+    trusted = True
+
     def __init__(self, operators: Sequence[Operator], image_shape: tuple[int, int, int]):
         if not operators:
             raise ValueError("Stack needs at least one operator")
-        self.operators, self.image_shape = tuple(operators), tuple(image_shape)
-        self.batch = next((operator.batch for operator in operators if operator.batch), None)
-        self.complex_channels = operators[0].complex_channels
+        self.operators = tuple(operators)
+        self._inherit(sees=self.operators, makes=self.operators)
+        self.image_shape, self.measures_images = tuple(image_shape), False
         probe = torch.zeros(self.batch or 1, *image_shape, device=self.device)
         with torch.no_grad():
             measured = [operator.to(dtype=probe.dtype).forward(probe) for operator in self.operators]
@@ -221,36 +285,23 @@ class Stack(Operator):
         return torch.stack(images).sum(0)
 
 
-class Weighted(Operator):
-    """`weight * H x`: whitens noise whose standard deviation is not the same everywhere, with `weight = 1 / deviation`.
-
-    The measurements must be multiplied by the weight as well.
-
-    Args:
-        weight: real, of the shape of a measurement without its batch dimension, or one that is broadcast to it.
-        operator: `H`.
-    """
-
-    def __init__(self, weight: Tensor, operator: Operator):
-        self.weight = torch.as_tensor(weight)
-        if self.weight.is_complex() or not bool((torch.isfinite(self.weight) & (self.weight >= 0)).all()):
-            raise ValueError("the weight must be real, finite and at least 0")
-        self.operator, self.complex_channels = operator, operator.complex_channels
-        self.image_shape, self.measurement_shape = operator.image_shape, operator.measurement_shape
-        self.measures_images, self.batch = operator.measures_images, operator.batch
-
-    def _forward(self, x: Tensor) -> Tensor:
-        return self.weight * self.operator.forward(x)
-
-    def _adjoint(self, y: Tensor) -> Tensor:
-        return self.operator.adjoint(self.weight * y)
-
-
 def moved_tensor(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
     """The tensor on `device` and, where it is floating point or complex, in the precision of `dtype`."""
     if dtype is not None and tensor.is_complex():
         return tensor.to(device=device, dtype=dtype.to_complex())
     return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+
+def real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
+    """A copy in floating point, since an operator must not change with the caller's array; checked."""
+    tensor = values.detach().clone() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
+    if tensor.is_complex():
+        raise TypeError(f"the {name} must be real, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float32)
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"the {name} holds NaN or infinite values")
+    return tensor
 
 
 def _show(shape: torch.Size) -> str:

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.operators.base import Operator
+from torchdeal.operators.base import Operator, real_tensor
 
 
 class Identity(Operator):
     """`H x = x`: denoising."""
 
-    measures_images = replayable = is_identity = True
+    trusted = measures_images = replayable = is_identity = True
 
     def _forward(self, x: Tensor) -> Tensor:
         return x
@@ -27,6 +27,10 @@ class Identity(Operator):
     def normal_symbol(self, like: Tensor) -> Tensor:
         return like.real.new_ones(1, 1)
 
+    def symbol(self, like: Tensor) -> Tensor:
+        """As that of a blur."""
+        return like.real.new_ones(like.shape[-2:])
+
 
 class Mask(Operator):
     """`H x = mask * x`: inpainting, where the mask is 1 on known pixels and 0 on missing ones.
@@ -35,10 +39,10 @@ class Mask(Operator):
         mask: `(H, W)`, `(C, H, W)` or `(B, C, H, W)`, bool or numbers (weights are allowed).
     """
 
-    measures_images = replayable = True
+    trusted = measures_images = replayable = True
 
     def __init__(self, mask: Tensor | np.ndarray):
-        self.mask = _real_tensor("mask", mask)
+        self.mask = real_tensor("mask", mask)
         if self.mask.ndim not in (2, 3, 4):
             raise ValueError(f"the mask must have 2 to 4 dimensions, got shape {tuple(self.mask.shape)}")
         channels = self.mask.shape[-3] if self.mask.ndim > 2 else 1
@@ -80,10 +84,10 @@ class Blur(Operator):
             depend on what it does not see. The image is then larger than what was measured.
     """
 
-    measures_images = replayable = True
+    trusted = measures_images = replayable = True
 
     def __init__(self, kernel: Tensor | np.ndarray, boundary: BlurBoundary | str = BlurBoundary.CIRCULAR):
-        self.kernel = _real_tensor("kernel", kernel)
+        self.kernel = real_tensor("kernel", kernel)
         if self.kernel.ndim != 2 or not self.kernel.numel():
             raise ValueError(f"the kernel must be (height, width), got shape {tuple(self.kernel.shape)}")
         self.boundary = BlurBoundary(boundary)
@@ -179,7 +183,7 @@ class Downsample(Operator):
         size: `(H, W)` of the image. By default that of the measurement times the scale.
     """
 
-    measures_images = replayable = True
+    trusted = measures_images = replayable = True
 
     def __init__(
         self,
@@ -224,25 +228,12 @@ class Downsample(Operator):
     def normal_aliasing(self, like: Tensor) -> tuple[Tensor, int] | None:
         if any(length % self.scale for length in like.shape[-2:]) or self.normal_symbol(like) is None:
             return None
-        symbol = like.real.new_ones(like.shape[-2:]) if isinstance(self.blur, Identity) else self.blur.symbol(like)
-        return symbol, self.scale
+        return self.blur.symbol(like), self.scale
 
     def _share(self, like: Tensor) -> float:
         """Of the pixels that are kept."""
         height, width = like.shape[-2:]
         return -(-height // self.scale) * -(-width // self.scale) / (height * width)
-
-
-def _real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
-    # a copy: the operator must not change with the caller's array
-    tensor = values.detach().clone() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
-    if tensor.is_complex():
-        raise TypeError(f"the {name} must be real, got {tensor.dtype}")
-    if not tensor.is_floating_point():
-        tensor = tensor.to(torch.float32)
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"the {name} holds NaN or infinite values")
-    return tensor
 
 
 def _per_channel(function, x: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ class NonCartesianFourier(Operator):
         real: the image is real-valued, and so is what the adjoint returns.
     """
 
+    trusted = True
+
     def __init__(
         self,
         trajectory: Tensor | np.ndarray,
