@@ -6,16 +6,21 @@ The noise of k-space is estimated in `mri.noise`.
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdeal.io.images import to_tensor
+from torchdeal.io.measurements import PerSample, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
 from torchdeal.operators import Operator
 from torchdeal.solvers import conjugate_gradient, sample_norms
 
+AUTO = "auto"
+PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
 PATCH = 7
 MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 FEWEST_SQUARES = 100  # of four known pixels, to estimate the noise of a picture with holes
@@ -76,6 +81,63 @@ def estimate_sinogram_noise(sinogram: Tensor) -> float:
     return deviation(sinogram.double().diff(n=3, dim=-1) / math.sqrt(20))  # 1 + 9 + 9 + 1
 
 
+def choose_parameters(
+    weights: Weights,
+    operator: Operator,
+    b: Tensor,
+    sigma: PerSample | None,
+    lam: PerSample | None,
+    noise: PerSample | None,
+    *,
+    white: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`: as given, learned, or by the rule.
+
+    Args:
+        weights: of the model.
+        operator: `H`.
+        b: `H^T y`.
+        sigma: the noise level of the model, in the units of the data, or None.
+        lam: the strength, or None.
+        noise: standard deviation of the noise in the measurements, in their units, or None.
+        white: the value of white in each image, `(B,)`.
+    """
+    denoising = operator.is_identity
+    if denoising and sigma is None:
+        sigma, noise = noise, None
+    if noise is None and (sigma is None or (lam is None and not denoising)):
+        missing = " and ".join(name for name, value in (("sigma", sigma), ("lam", lam)) if value is None)
+        raise ValueError(
+            "sigma, the noise level, is needed"
+            if denoising
+            else f"{missing} missing: give noise, the standard deviation of the noise in the measurements"
+        )
+    level = None if sigma is None else per_sample("sigma", sigma, b, minimum=0.0) * (255 / white)
+    if level is not None:
+        _warn_untrained(level, white)
+    strength = None if lam is None else per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
+    if denoising and level is not None and strength is None:
+        strength = weights.lam(level)
+    if level is None or strength is None:
+        assert noise is not None
+        measured = per_sample("noise", noise, b, above=0.0) * (255 / white)
+        default_level, default_strength = default_parameters(weights, operator, b, measured, level)
+        level = default_level if level is None else level
+        strength = default_strength if strength is None else strength
+    return level, strength
+
+
+def _warn_untrained(level: Tensor, white: Tensor) -> None:
+    worst = int(level.argmax())
+    if float(level[worst]) > SIGMA_MAX * (1 + 1e-6):
+        scale = float(white[worst]) / 255
+        warnings.warn(
+            f"sigma = {float(level[worst]) * scale:g} is beyond the noise levels of the training, "
+            f"0 to {SIGMA_MAX * scale:g} for data in this range: expect a poor result",
+            stacklevel=4,
+        )
+
+
 def default_parameters(
     weights: Weights, operator: Operator, like: Tensor, noise: Tensor, sigma: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -109,6 +171,39 @@ def gain(operator: Operator, like: Tensor) -> Tensor:
     signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
     signs = signs.expand_as(like)  # the same for all samples, whose results must not depend on one another
     return sample_norms(operator.forward(signs)) / sample_norms(signs)
+
+
+@dataclass(frozen=True)
+class DataRange:
+    """The value of white in the image: given, that of the dtype, or found from the data.
+
+    Attributes:
+        given: what measurements and start are divided by as they are read; None for the value of their dtype.
+        estimated: each image is then divided by the range of a rough reconstruction.
+        keep_plausible: but not if that is near 1: the image was meant to be in 0..1.
+    """
+
+    given: float | None
+    estimated: bool = False
+    keep_plausible: bool = False
+
+    @classmethod
+    def of(cls, asked: float | str | None, operator: Operator) -> DataRange:
+        """What `reconstruct` was asked for, or the operator says; by default estimated for what are no images."""
+        asked = operator.data_range if asked is None else asked
+        if isinstance(asked, str) and asked != AUTO:
+            raise ValueError(f"data_range must be a positive number or {AUTO!r}, not {asked!r}")
+        if isinstance(asked, str) or (asked is None and not operator.measures_images):
+            return cls(1.0, estimated=True, keep_plausible=asked is None)
+        return cls(asked)
+
+    def scale(self, operator: Operator, b: Tensor) -> Tensor:
+        """What each image is divided by after it was read, `(B,)`, from `b = H^T y`."""
+        if not self.estimated:
+            return b.real.new_ones(len(b))
+        found = estimate_range(operator, b)
+        plausible = self.keep_plausible & (found > PLAUSIBLE[0]) & (found < PLAUSIBLE[1])
+        return torch.where(plausible, 1.0, found)
 
 
 def estimate_range(operator: Operator, b: Tensor) -> Tensor:

@@ -8,12 +8,10 @@ import torch.nn.functional as F
 from conftest import dense, noisy, picture, relative, small_model
 
 import torchdeal as td
-from torchdeal.backends import DirectBackend
 from torchdeal.model.filters import REACH, impulse_responses
 from torchdeal.operators import Blur, Downsample, Fourier, Identity, Mask, MultiCoilFourier, Radon
-from torchdeal.reconstruct import _linearisation
+from torchdeal.reconstruct import AttentiveSystem, preconditioning
 from torchdeal.solvers import conjugate_gradient
-from torchdeal.solvers.preconditioning import preconditioning
 
 SIZE = 16
 GENERATOR = torch.Generator().manual_seed(3)
@@ -40,8 +38,7 @@ def system(H, image, model_channels=None, boundary="reflect"):
         lam = torch.linspace(0.3, 2, len(image), dtype=torch.float64).view(-1, 1, 1, 1)
         alpha = weights.alpha(torch.full((len(image),), 20.0, dtype=torch.float64))
         H = H.to(dtype=torch.float64)
-        known = preconditioning(weights, H, image)
-        made = _linearisation(DirectBackend(weights), H, lam, alpha, weights.filters[0].shape[1], True, known)(image)
+        made = AttentiveSystem.of(weights, H, image, lam, alpha, "direct").precise(image)
     assert made.preconditioner is not None
     return made
 
@@ -182,8 +179,7 @@ def test_error_estimate_is_honest_in_deblurring():
         weights = model.weights()
         lam = torch.full((1, 1, 1, 1), 0.4, dtype=torch.float64)
         alpha = weights.alpha(torch.full((1,), 19.0, dtype=torch.float64))
-        known = preconditioning(weights, H, image)
-        made = _linearisation(DirectBackend(weights), H, lam, alpha, 1, True, known)(image)
+        made = AttentiveSystem.of(weights, H, image, lam, alpha, "direct").precise(image)
         options = {"max_iterations": 1000, "preconditioner": made.preconditioner}
         exact = conjugate_gradient(made.apply, image, tolerance=1e-10, **options).x
         for accuracy in (0.3, 0.1, 0.03, 0.01):

@@ -21,58 +21,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.model import Boundary, Weights
-from torchdeal.model.filters import REACH, impulse_responses
-from torchdeal.operators import Identity, Operator
-from torchdeal.solvers import LinearMap
+from torchdeal.solvers.cg import LinearMap
 
 FLOOR = 1e-5  # of the largest eigenvalue of C, added to all: W^T W has none at the frequency 0, H^T H may have none
-
-
-def preconditioning(weights: Weights, operator: Operator, like: Tensor) -> Preconditioning | None:
-    """What makes preconditioners for images like `like`; None where nothing is known of `H^T H`, or in denoising.
-
-    (With `H = I` it saves a third of the CG iterations but little time: masks cost more there than solves.)
-    """
-    symbol = None if isinstance(operator, Identity) else operator.normal_symbol(like)
-    if symbol is None:
-        return None
-    return Preconditioning(weights, symbol, operator.normal_diagonal(like), like, operator.normal_aliasing(like))
 
 
 class Preconditioning:
     """Makes `P` for the masks of each outer iteration.
 
     Args:
-        weights: of the model; images have a multiple of its channels, each group of them a penalty of its own.
-        symbol: of `H^T H`, as in `Operator.normal_symbol`.
-        diagonal: of `H^T H`, as in `Operator.normal_diagonal`.
+        filters: of W, `(N, C, k, k)`, k odd; images have a multiple of C channels, each C of them their own penalty.
+        reflecting: whether W mirrors the image at its border; else there are zeros beyond.
+        symbol: of `H^T H`, its diagonal in the Fourier domain, in a shape that is broadcast to that of the image.
+        diagonal: of `H^T H`, or a local mean of it, likewise.
         like: an image, `(B, C, H, W)`, real or complex.
-        aliasing: of `H^T H`, as in `Operator.normal_aliasing`.
+        aliasing: the symbol of B, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row and column.
     """
 
     def __init__(
         self,
-        weights: Weights,
+        filters: Tensor,
+        reflecting: bool,
         symbol: Tensor,
         diagonal: Tensor,
         like: Tensor,
         aliasing: tuple[Tensor, int] | None = None,
     ):
-        filters = impulse_responses(weights.filters)
         squares = filters.square()
         self.energy = squares.sum((2, 3))  # of each filter in each channel, (N, C)
         self.envelope = (squares.sum(0) / self.energy.sum(0)[:, None, None])[:, None]  # where it lies, on average
         self.correlations = autocorrelations(filters)
-        self.reflecting = weights.boundary is Boundary.REFLECT
+        self.reflecting, self.reach = reflecting, filters.shape[-1] // 2
         self.shape, self.complex = like.shape, like.is_complex()
         self.channels = filters.shape[1]
         height, width = like.shape[-2:]
         self.aliasing = aliasing
         self.all_frequencies = self.complex or aliasing is not None
         columns = width if self.all_frequencies else width // 2 + 1
-        self.rows = fourier_matrix(height, height, like)
-        self.columns = fourier_matrix(width, columns, like)
+        self.rows = fourier_matrix(height, height, 2 * self.reach, like)
+        self.columns = fourier_matrix(width, columns, 2 * self.reach, like)
         self.symbol = self._parts(symbol.expand(like.shape)[..., :columns])
         self.diagonal = self._parts(diagonal.expand(like.shape))
 
@@ -138,7 +125,7 @@ class Preconditioning:
 
     def _smoothed(self, energy: Tensor) -> Tensor:
         """About the diagonal of `W^T M^2 W`: a mask weighs on all the pixels that its filter sees."""
-        padded = F.pad(energy, (REACH,) * 4, mode="reflect" if self.reflecting else "constant")
+        padded = F.pad(energy, (self.reach,) * 4, mode="reflect" if self.reflecting else "constant")
         return F.conv2d(padded, self.envelope.flip(-2, -1), groups=self.channels)
 
     def _parts(self, x: Tensor) -> Tensor:
@@ -172,10 +159,10 @@ def autocorrelations(filters: Tensor) -> Tensor:
     return products.roll((reach, reach), (-2, -1))[..., :-1, :-1]
 
 
-def fourier_matrix(size: int, frequencies: int, like: Tensor) -> Tensor:
-    """`exp(-2 pi i f s / size)` at the first frequencies f, and the shifts s of two filters: `(f, 49)`."""
+def fourier_matrix(size: int, frequencies: int, most: int, like: Tensor) -> Tensor:
+    """`exp(-2 pi i f s / size)` at the first frequencies f and the shifts s of two filters, `-most` to `most`."""
     frequency = torch.arange(frequencies, device=like.device)
-    shift = torch.arange(-2 * REACH, 2 * REACH + 1, device=like.device)
+    shift = torch.arange(-most, most + 1, device=like.device)
     turns = torch.remainder(frequency[:, None] * shift, size).to(like.real.dtype) / size
     return torch.exp(-2j * math.pi * turns)
 
