@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchdeal as td
-from torchdeal.backends import DirectBackend, FFTBackend, choose_backend, fft
+from torchdeal.backends import DirectBackend, FFTBackend, choose_backend
+from torchdeal.backends.cpu import fft
 from torchdeal.model import Boundary
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import Blur
@@ -122,14 +123,3 @@ def test_choice():
     assert isinstance(choose_backend(reflecting, image, "direct"), DirectBackend)
     with pytest.raises(ValueError, match="no backend 'cudnn': choose one of direct, fft"):
         choose_backend(reflecting, image, "cudnn")
-
-
-@pytest.mark.parametrize("size", [1, 15, 27, 88, 280, 288, 1001])
-def test_fast_sizes(size):
-    fast = fft.fast_size(size)
-    assert fast >= size
-    assert fast % 2 == 0
-    for prime in (2, 3, 5):
-        while fast % prime == 0:
-            fast //= prime
-    assert fast == 1

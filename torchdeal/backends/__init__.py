@@ -6,11 +6,10 @@ from torch import Tensor
 
 from torchdeal.backends.base import Backend
 from torchdeal.backends.cpu.fft import FFTBackend
-from torchdeal.backends.cuda.packed import PackedBackend
 from torchdeal.backends.direct import DirectBackend
 from torchdeal.model import Boundary, Weights
 
-__all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "PackedBackend", "choose_backend"]
+__all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "choose_backend"]
 
 BACKENDS = ("direct", "fft", "packed")
 
@@ -24,6 +23,8 @@ def choose_backend(weights: Weights, image: Tensor, name: str | None = None) -> 
     if name == "fft":
         return FFTBackend(weights, *image.shape[-2:])
     if name == "packed":
+        from torchdeal.backends.cuda.packed import PackedBackend
+
         return PackedBackend(weights, *image.shape[-2:])
     if name == "direct":
         return DirectBackend(weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import contextlib
 
 import torch
 from torch import Tensor
@@ -31,23 +31,28 @@ def even_spline(x: Tensor, coefficients: Tensor) -> Tensor:
         x: any shape.
         coefficients: `(K,)`, the values at the knots.
     """
-    return _EvenSpline.apply(x, coefficients)  # pyright: ignore[reportReturnType]
+    return _function_of(x, coefficients).apply(x, coefficients)  # pyright: ignore[reportReturnType]
+
+
+def _function_of(x: Tensor, coefficients: Tensor) -> type[torch.autograd.Function]:
+    """On CUDA one Triton kernel does all of it, where there is Triton."""
+    if x.is_cuda:
+        with contextlib.suppress(ImportError):
+            from torchdeal.backends.cuda import triton_spline
+
+            if triton_spline.supports(x, coefficients):
+                return triton_spline.TritonSpline
+    return _EvenSpline
 
 
 class _EvenSpline(torch.autograd.Function):
     """The gradient of the coefficients is a histogram: each `x` adds to its two knots.
 
-    Autograd's own backward of `coefficients[index]` sorts or serialises all of `x`; `bincount` does not. On CUDA one
-    kernel does all of it.
+    Autograd's own backward of `coefficients[index]` sorts or serialises all of `x`; `bincount` does not.
     """
 
     @staticmethod
     def forward(ctx, x: Tensor, coefficients: Tensor) -> Tensor:
-        ctx.kernels = _kernels(x, coefficients)
-        if ctx.kernels:
-            x = _dense(x)
-            ctx.save_for_backward(x, coefficients)
-            return ctx.kernels.forward(x, coefficients.contiguous(), PHI_END)
         ctx.save_for_backward(x, coefficients)
         slope, intercept = _pieces(coefficients)
         magnitude = x.abs().to(coefficients.dtype)
@@ -57,8 +62,6 @@ class _EvenSpline(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # pyright: ignore
         x, coefficients = ctx.saved_tensors
-        if ctx.kernels:
-            return ctx.kernels.backward(x, coefficients.contiguous(), _like(grad, x), PHI_END)
         knots = coefficients.numel()
         magnitude, grad = x.abs().to(coefficients.dtype), grad.to(coefficients.dtype)
         index = _piece_index(magnitude, knots)
@@ -72,27 +75,6 @@ class _EvenSpline(torch.autograd.Function):
             histogram = torch.bincount(index, to_left, knots) + torch.bincount(index + 1, to_right, knots)
             grad_coefficients = histogram.to(coefficients.dtype)
         return grad_x, grad_coefficients
-
-
-def _kernels(x: Tensor, coefficients: Tensor) -> ModuleType | None:
-    """The Triton kernels where they can run."""
-    if not x.is_cuda:
-        return None
-    try:
-        from torchdeal.backends.cuda import triton_spline
-    except ImportError:
-        return None
-    return triton_spline if triton_spline.supports(x, coefficients) else None
-
-
-def _dense(x: Tensor) -> Tensor:
-    """x, or a copy, without gaps in memory."""
-    return x if x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) else x.contiguous()
-
-
-def _like(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient in the layout of x."""
-    return grad.contiguous() if x.is_contiguous() else grad.contiguous(memory_format=torch.channels_last)
 
 
 def _piece_index(magnitude: Tensor, knots: int) -> Tensor:

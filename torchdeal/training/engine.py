@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.backends import Backend, PackedBackend, choose_backend
+from torchdeal.backends import Backend, choose_backend
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.backends.cuda.packed import CHANNELS_LAST, PACKING, PackedMask, packed_bank
-from torchdeal.backends.cuda.passes import Packing, pack
+from torchdeal.backends.cuda.packed import CHANNELS_LAST, PackedBackend, PackedMask
+from torchdeal.backends.cuda.packing import PACK, pack, packed_bank
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.boundary import reflect
 from torchdeal.model.filters import REACH
 from torchdeal.model.spline import even_spline
-from torchdeal.operators import Identity, Operator
+from torchdeal.operators import Operator
 from torchdeal.precision import full_precision
 from torchdeal.solvers import LinearSolution, conjugate_gradient, differentiable_solve, implicit_solve
 
@@ -35,29 +35,37 @@ EXACT = 1e-4  # tolerance of both where there is no hurry
 LinearMap = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True)
+class Equation:
+    """`A(z) x = b` with `A(z) = H^T H + lam W^T M(z)^2 W`, apart from the weights: its solution is `T(z)`."""
+
+    b: Tensor  # H^T y
+    operator: Operator
+    lam: Tensor  # (B, 1, 1, 1)
+    alpha: Tensor  # (B, N, 1, 1)
+
+
 class Engine(Protocol):
-    """Computes with the weights that it was given last, one set with gradients and one without."""
+    """Computes with two sets of weights, of the same values: a frozen copy, and those that carry their gradients."""
 
     cg_iterations: Tensor  # of the corrections so far, mean over the batch; it stays in its place, for CUDA graphs
 
-    def prepare(self, weights: Weights) -> None:
-        """Take these weights for `correction`."""
+    def freeze(self, weights: Weights) -> None:
+        """Take a copy of these weights for what needs no gradient: `correction`, and the solves of `step`."""
         ...
 
-    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+    def correction(self, x: Tensor, equation: Equation) -> Tensor:
         """Roughly `T(x) - x`, without gradient."""
         ...
 
-    def load(self, weights: Weights) -> None:
+    def track(self, weights: Weights) -> None:
         """Take these weights, which carry their gradients, for `step` and `mask`."""
         ...
 
-    def step(
-        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """`T(z)` and `M(z)`, with the implicit gradient; the masks in any layout. The solve starts from z by default.
 
-        The solves may use the weights that were prepared: they must have the same values as those that were loaded.
+        The solves may use the frozen weights: they must have the values of those that are tracked.
         """
         ...
 
@@ -68,11 +76,9 @@ class Engine(Protocol):
 
 def choose_engine(weights: Weights, image: Tensor, name: str | None = None) -> Engine:
     """The engine of that name, or the fastest one, for images like `image`."""
-    fits = weights.boundary is Boundary.REFLECT and all(
-        size % step == 0 for size, step in zip(image.shape[-2:], PACKING, strict=True)
-    )
+    fits = weights.boundary is Boundary.REFLECT and all(size % PACK == 0 for size in image.shape[-2:])
     if name == "packed" and not fits:
-        raise ValueError(f"the packed engine needs the boundary reflect and patches that are multiples of {PACKING[0]}")
+        raise ValueError(f"the packed engine needs the boundary reflect and patches that are multiples of {PACK}")
     if name == "packed" or (name is None and image.is_cuda and fits):
         return PackedEngine(weights, *image.shape[-2:])
     if name in (None, "direct"):
@@ -80,13 +86,11 @@ def choose_engine(weights: Weights, image: Tensor, name: str | None = None) -> E
     raise ValueError(f"there is no engine {name!r}: choose direct or packed")
 
 
-def loose_correction(
-    backend: Backend, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, count: Tensor
-) -> Tensor:
+def loose_correction(backend: Backend, x: Tensor, equation: Equation, count: Tensor) -> Tensor:
     """Roughly `T(x) - x`: a few conjugate gradients, which are counted, and nothing that waits for a GPU."""
-    mask = backend.squared_mask(x, alpha, precise=False)
-    A = _system(backend, mask, operator, lam)
-    solution = _few_iterations(A, b - A(x), LOOSE, LOOSE_LIMIT)
+    mask = backend.squared_mask(x, equation.alpha, precise=False)
+    A = _system(backend, mask, equation.operator, equation.lam)
+    solution = _few_iterations(A, equation.b - A(x), LOOSE, LOOSE_LIMIT)
     count.add_(solution.iterations.to(count.dtype).mean())
     return solution.x
 
@@ -137,36 +141,34 @@ def attentive_step(
     return x, mask
 
 
-class DirectEngine:
+class DirectEngine(Engine):
     """Any device, boundary and precision."""
 
     def __init__(self, weights: Weights, image: Tensor):
         self.image = image
         self.cg_iterations = torch.zeros((), device=image.device)
-        self.prepare(weights)
-        self.load(weights)
+        self.freeze(weights)
+        self.track(weights)
 
-    def prepare(self, weights: Weights) -> None:
+    def freeze(self, weights: Weights) -> None:
         self.backend = choose_backend(_without_gradient(weights), self.image)
 
-    def load(self, weights: Weights) -> None:
+    def track(self, weights: Weights) -> None:
         self.weights = weights
 
     @torch.no_grad()
-    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
-        return loose_correction(self.backend, x, b, operator, lam, alpha, self.cg_iterations)
+    def correction(self, x: Tensor, equation: Equation) -> Tensor:
+        return loose_correction(self.backend, x, equation, self.cg_iterations)
 
-    def step(
-        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        start = z if start is None else start
-        return attentive_step(z, b, operator, self.weights, lam=lam, alpha=alpha, start=start, tolerance=EXACT)
+    def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        options = {"lam": equation.lam, "alpha": equation.alpha, "start": z if start is None else start}
+        return attentive_step(z, equation.b, equation.operator, self.weights, **options, tolerance=EXACT)
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.weights.mask(x, alpha)
 
 
-class PackedEngine:
+class PackedEngine(Engine):
     """Packed convolutions in half precision; masks are packed too.
 
     Args:
@@ -176,46 +178,38 @@ class PackedEngine:
         dtype: of the convolutions that are differentiated. (bfloat16 has the range that gradients need.)
     """
 
-    def __init__(
-        self,
-        weights: Weights,
-        height: int,
-        width: int,
-        *,
-        dtype: torch.dtype | None = None,
-        packing: Packing = PACKING,
-    ):
+    def __init__(self, weights: Weights, height: int, width: int, *, dtype: torch.dtype | None = None):
         like = weights.mix[0]
         self.dtype = dtype or (torch.bfloat16 if like.is_cuda else like.dtype)
-        self.packing = packing
         self.cg_iterations = torch.zeros((), device=like.device)
-        self.backend = PackedBackend(_without_gradient(weights), height, width, packing=packing, graphs=False)
+        self.backend = PackedBackend(_without_gradient(weights), height, width, graphs=False)
         self.replays = Replays()
-        self.load(weights)
+        self.track(weights)
 
-    def prepare(self, weights: Weights) -> None:
+    def freeze(self, weights: Weights) -> None:
         with full_precision(weights.kappa.device):
             self.backend.load(weights)
 
-    def load(self, weights: Weights) -> None:
+    def track(self, weights: Weights) -> None:
         self.weights = weights
         with full_precision(weights.kappa.device):
-            self.analysis = [self._low(kernel) for kernel in packed_bank(weights.filters, self.packing)]
-            self.mask_bank = [self._low(kernel) for kernel in packed_bank(weights.mask_filters, self.packing)]
+            self.analysis = [self._low(kernel) for kernel in packed_bank(weights.filters)]
+            self.mask_bank = [self._low(kernel) for kernel in packed_bank(weights.mask_filters)]
         self.mix = [self._low(kernel) for kernel in weights.mix]
 
     @torch.no_grad()
-    def correction(self, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor) -> Tensor:
+    def correction(self, x: Tensor, equation: Equation) -> Tensor:
+        operator = equation.operator
+
         def correct(x: Tensor, b: Tensor, lam: Tensor, alpha: Tensor) -> Tensor:
-            return loose_correction(self.backend, x, b, operator, lam, alpha, self.cg_iterations)
+            return loose_correction(self.backend, x, Equation(b, operator, lam, alpha), self.cg_iterations)
 
-        return self._run("correction", correct, operator, x, b, lam, alpha)
+        return self._run("correction", correct, operator, x, equation.b, equation.lam, equation.alpha)
 
-    def step(
-        self, z: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, *, start: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        operator, lam = equation.operator, equation.lam
         start = z if start is None else start
-        mask = self.mask(z, alpha)
+        mask = self.mask(z, equation.alpha)
         squared = mask.detach().square().to(self.backend.dtype, memory_format=CHANNELS_LAST)
         frozen = lam.detach(), squared  # inputs of the graphs: another step before the backward must not change them
 
@@ -233,13 +227,13 @@ class PackedEngine:
                 return self._run("backward", backward, operator, b.contiguous(), *frozen)
             return self._run("forward", forward, operator, b, start, *frozen)
 
-        return differentiable_solve(solve, self._pairing, b, (lam, mask, *self.analysis), start=start), mask
+        return differentiable_solve(solve, self._pairing, equation.b, (lam, mask, *self.analysis), start=start), mask
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         """`M(x)`, packed, in full precision."""
         phi1, phi2, phi3 = self.weights.phi
         image = x - x.mean((1, 2, 3), keepdim=True)  # W_mask maps constants to 0; smaller numbers lose less
-        features = self._convolutions(pack(reflect(image, MASK_REACH), self.packing), self.mask_bank)
+        features = self._convolutions(pack(reflect(image, MASK_REACH)), self.mask_bank)
         features = self._unpacked(even_spline(features, phi1))
         features = even_spline(F.conv2d(features, self.mix[0]), phi2)
         features = F.conv2d(features, self.mix[1]).to(alpha.dtype) * alpha
@@ -249,7 +243,7 @@ class PackedEngine:
         """`<v, lam W^T M^2 W x> = lam sum M^2 (W v) (W x)`."""
         images = torch.cat([v, x - x.mean((1, 2, 3), keepdim=True)])
         scale = images.square().mean((1, 2, 3), keepdim=True).sqrt().clamp_min(torch.finfo(images.dtype).tiny)
-        responses = self._convolutions(pack(reflect(images / scale, REACH), self.packing), list(analysis))
+        responses = self._convolutions(pack(reflect(images / scale, REACH)), list(analysis))
         of_v, of_x = responses.to(mask.dtype).chunk(2)
         scale_v, scale_x = scale.chunk(2)
         energies = (mask.square() * of_v * of_x).sum((1, 2, 3), keepdim=True)
@@ -257,7 +251,7 @@ class PackedEngine:
 
     def _run(self, name: str, function: Callable[..., Tensor], operator: Operator, *inputs: Tensor) -> Tensor:
         """As a CUDA graph, unless there is an operator: it may hold tensors of its own, others in each batch."""
-        if not inputs[0].is_cuda or not isinstance(operator, Identity):
+        if not inputs[0].is_cuda or not operator.is_identity:
             return function(*inputs)
         return self.replays.run((name, len(inputs[0])), function, *inputs)
 
@@ -271,16 +265,16 @@ class PackedEngine:
         return values.to(self.dtype).contiguous(memory_format=CHANNELS_LAST)
 
     def _unpacked(self, packed: Tensor) -> Tensor:
-        """`passes.unpack` for the channels-last layout: pixels move, their features stay together."""
-        (batch, _, height, width), (rows, columns) = packed.shape, self.packing
-        cells = packed.permute(0, 2, 3, 1).reshape(batch, height, width, rows, columns, -1).transpose(2, 3)
-        return cells.reshape(batch, height * rows, width * columns, -1).permute(0, 3, 1, 2)
+        """`unpack` for the channels-last layout: pixels move, their features stay together."""
+        batch, _, height, width = packed.shape
+        cells = packed.permute(0, 2, 3, 1).reshape(batch, height, width, PACK, PACK, -1).transpose(2, 3)
+        return cells.reshape(batch, height * PACK, width * PACK, -1).permute(0, 3, 1, 2)
 
     def _packed(self, image: Tensor) -> Tensor:
-        """`passes.pack` likewise."""
-        (batch, _, height, width), (rows, columns) = image.shape, self.packing
-        cells = image.permute(0, 2, 3, 1).reshape(batch, height // rows, rows, width // columns, columns, -1)
-        cells = cells.transpose(2, 3).reshape(batch, height // rows, width // columns, -1)
+        """`pack` likewise."""
+        batch, _, height, width = image.shape
+        cells = image.permute(0, 2, 3, 1).reshape(batch, height // PACK, PACK, width // PACK, PACK, -1)
+        cells = cells.transpose(2, 3).reshape(batch, height // PACK, width // PACK, -1)
         return cells.permute(0, 3, 1, 2)
 
 

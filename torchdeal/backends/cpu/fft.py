@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.backends.cpu.winograd import STEP, TileConvolution, as_phases, transformed_kernels
+from torchdeal.backends.tiles import cut, fast_size, longest, widened
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.boundary import fold, reflect
@@ -47,8 +48,8 @@ class FFTBackend:
         self.reflecting = weights.boundary is Boundary.REFLECT
         self.reach = REACH if self.reflecting else LAST_REACH
         tile = TILE if self.reflecting else min(TILE, ZERO_TILE)
-        self.rows, self.columns = _tiles(height, tile), _tiles(width, tile)
-        largest = [max(size for _, size in tiles) for tiles in (self.rows, self.columns)]
+        self.rows, self.columns = cut(height, tile), cut(width, tile)
+        largest = longest(self.rows), longest(self.columns)
         self.size = [fast_size(size + 2 * self.reach) for size in largest]
         self.mask_size = [fast_size(size + 2 * self.reach + 2 * MIXING_REACH) for size in largest]
         correlate = _paired_spectra(self._filters(weights.filters), self.size)
@@ -66,7 +67,7 @@ class FFTBackend:
         kernels = [F.pad(kernel * per_unit, (0, 0, 0, 0, 0, odd, 0, odd)) for kernel in self.weights.mix]
         self.mix = [transformed_kernels(kernel) for kernel in kernels]
         self.pieces = [_pieces(phi) for phi in self.weights.phi]
-        rows, columns = (_grid(max(size for _, size in tiles)) for tiles in (self.rows, self.columns))
+        rows, columns = _grid(longest(self.rows)), _grid(longest(self.columns))
         channels = 2 * len(self.mask_correlate)
         # Kept from call to call, since new memory costs more than what is done with it.
         self.features = self.mask_correlate.real.new_empty(STEP * STEP * channels * (rows * columns + 1))
@@ -85,8 +86,8 @@ class FFTBackend:
         """`W^T M^2 W x`."""
         padded = self._padded(x, self.weights.filters)
         out = torch.zeros_like(padded)
-        for image, result, tiles in zip(padded, out, squared_mask, strict=True):
-            for (rows, columns), mask in zip(self._windows(self.reach), tiles, strict=True):
+        for image, result, masks in zip(padded, out, squared_mask, strict=True):
+            for (rows, columns), mask in zip(self._windows(self.reach), masks, strict=True):
                 result[:, rows, columns] += self._penalty_tile(image[:, rows, columns], mask)
         return self._unpadded(out, self.weights.filters)
 
@@ -100,10 +101,10 @@ class FFTBackend:
         pairs = F.pad(energy, (0, 0, 0, features % 2)).view(-1, 2, channels)
         means = energy.new_zeros(len(squared_mask), features)
         images = energy.new_empty(len(squared_mask), channels, *self.shape)
-        for mean, image, tiles in zip(means, images, squared_mask, strict=True):
-            for (rows, columns), tile in zip(self._windows(0), tiles, strict=True):
-                mean += tile.sum((1, 2)).flatten()[:features] / math.prod(self.shape)
-                image[:, rows, columns] = torch.einsum("phwi,pic->chw", tile, pairs)
+        for mean, image, masks in zip(means, images, squared_mask, strict=True):
+            for (rows, columns), mask in zip(self._windows(0), masks, strict=True):
+                mean += mask.sum((1, 2)).flatten()[:features] / math.prod(self.shape)
+                image[:, rows, columns] = torch.einsum("phwi,pic->chw", mask, pairs)
         return means, images
 
     def _filters(self, bank: Bank) -> Tensor:
@@ -130,8 +131,8 @@ class FFTBackend:
 
     def _windows(self, reach: int) -> Iterator[Window]:
         """Where each tile, with `reach` pixels around it, lies in the image padded by as much."""
-        for (top, height), (left, width) in itertools.product(self.rows, self.columns):
-            yield slice(top, top + height + 2 * reach), slice(left, left + width + 2 * reach)
+        for rows, columns in itertools.product(self.rows, self.columns):
+            yield widened(rows, reach), widened(columns, reach)
 
     def _penalty_tile(self, patch: Tensor, mask: Tensor) -> Tensor:
         """`W^T M^2 W` of a patch `(C', h + 2 reach, w + 2 reach)`, for the responses inside it."""
@@ -202,20 +203,6 @@ class FFTBackend:
                 phases[:, column % STEP, :, :, column // STEP] = 0
 
 
-def fast_size(size: int) -> int:
-    """The next even size with no prime factor above 5."""
-    while size % 2 or _without(size, (2, 3, 5)) != 1:
-        size += 1
-    return size
-
-
-def _without(number: int, primes: tuple[int, ...]) -> int:
-    for prime in primes:
-        while number % prime == 0:
-            number //= prime
-    return number
-
-
 def _paired_spectra(filters: Tensor, size: list[int]) -> Tensor:
     """Transforms that correlate with two filters at once, `(N / 2, C, *size)` for `(N, C, k, k)`.
 
@@ -275,10 +262,3 @@ def _slices(count: int, step: int) -> Iterator[slice]:
 def _grid(size: int) -> int:
     """How many 4 x 4 tiles features need along `size` pixels of the mask: each mixing uses up one."""
     return -(-size // STEP) + MIXING_REACH
-
-
-def _tiles(size: int, largest: int) -> list[tuple[int, int]]:
-    """First pixel and length of nearly equal parts of at most `largest` pixels."""
-    count = -(-size // largest)
-    edges = [index * size // count for index in range(count + 1)]
-    return [(start, end - start) for start, end in itertools.pairwise(edges)]

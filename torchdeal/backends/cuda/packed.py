@@ -1,32 +1,24 @@
-"""The model on a GPU: rough answers by packed convolutions in half precision, precise ones by FFT in full precision.
-
-Tensor cores want many channels, and the layers of `W` have 1 to 8. On an image whose 4 x 4 pixels have become 16
-channels of one pixel, a 9 x 9 convolution is exactly a 3 x 3 one with 16 times the channels on either side: most of the
-weights are now shifted copies, 44 % are zeros, and it still runs many times faster.
-"""
+"""The model on a GPU: rough answers by packed convolutions in half precision, precise ones by FFT in full precision."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.backends.cuda import passes as torch_passes
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.backends.cuda.passes import Packing, unpack
+from torchdeal.backends.cuda.packing import PACK, packed_bank, packed_size, unpack
+from torchdeal.backends.cuda.passes import Passes, TorchPasses
 from torchdeal.backends.cuda.spectral import SpectralModel
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_REACH
-from torchdeal.model.filters import KERNEL_SIZE, REACH, Bank
+from torchdeal.model.filters import REACH
 
-PACKING: Packing = (4, 4)
 STRIP_NUMBERS = 2**28  # features of a strip of the image at most, while its masks are computed: 0.5 GB in half
 BATCH_NUMBERS = 2**29  # responses of the samples that are worked on together at most
 GRAPH_NUMBERS = 2**26  # responses up to which a CUDA graph is worth its capture: beyond, launches are hidden anyway
@@ -53,20 +45,18 @@ class PackedBackend:
     makes graphs of its own that contain these calls turns them off with `graphs=False`.)
     """
 
-    def __init__(
-        self, weights: Weights, height: int, width: int, *, packing: Packing = PACKING, graphs: bool | None = None
-    ):
+    def __init__(self, weights: Weights, height: int, width: int, *, graphs: bool | None = None):
         if weights.boundary is not Boundary.REFLECT:
             raise ValueError("the packed backend is for boundary='reflect'; use the direct backend")
         weights = _detached(weights)
         like = weights.mix[0]
-        self.weights, self.height, self.width, self.packing = weights, height, width, packing
+        self.weights, self.height, self.width = weights, height, width
         self.features, self.device = len(like), like.device
         self.dtype = torch.float16 if like.is_cuda else like.dtype
         self.graphs = like.is_cuda if graphs is None else graphs
         self.passes = _passes(like)
-        self.analysis = [self._half(kernel) for kernel in packed_bank(weights.filters, packing)]
-        self.mask_bank = [self._half(kernel) for kernel in packed_bank(weights.mask_filters, packing)]
+        self.analysis = [self._half(kernel) for kernel in packed_bank(weights.filters)]
+        self.mask_bank = [self._half(kernel) for kernel in packed_bank(weights.mask_filters)]
         self.mix = [self._half(kernel) for kernel in weights.mix]
         self._spectral: SpectralModel | None = None
         self._masks: dict[int, PackedMask] = {}
@@ -77,7 +67,7 @@ class PackedBackend:
         """Other weights of the same shapes for the rough half, put where the CUDA graphs look for them."""
         if self._spectral is not None:
             raise ValueError("the precise half is in use and keeps its weights: make a new backend")
-        new = PackedBackend(weights, self.height, self.width, packing=self.packing, graphs=False)
+        new = PackedBackend(weights, self.height, self.width, graphs=False)
         for name in ("analysis", "mask_bank", "mix"):
             for place, values in zip(getattr(self, name), getattr(new, name), strict=True):
                 place.copy_(values)
@@ -123,7 +113,7 @@ class PackedBackend:
         mean = pixels.sum((1, 2, 3), dtype=energy.dtype) / (self.height * self.width)
         largest = energy.amax()  # small numbers would suffer in half precision
         sums = (pixels @ (energy / largest).to(pixels.dtype)).flatten(3).permute(0, 3, 1, 2)
-        images = unpack(sums, self.packing)[..., : self.height, : self.width]
+        images = unpack(sums)[..., : self.height, : self.width]
         return mean, largest * images.to(energy.dtype)
 
     @property
@@ -136,7 +126,7 @@ class PackedBackend:
     def _precise_mask(self, x: Tensor, alpha: Tensor, out: PackedMask) -> None:
         assert out.full is not None
         self.spectral.squared_mask(x, alpha, out.full)
-        self.passes.pack_mask(out.full, out.packed, self.packing)
+        self.passes.pack_mask(out.full, out.packed)
 
     def _rough_mask(self, x: Tensor, alpha: Tensor, out: Tensor) -> None:
         """`M(x)^2` strip by strip. `W_mask` maps constants to 0: without its mean an image loses less to rounding."""
@@ -145,15 +135,15 @@ class PackedBackend:
         border = 2 * (MASK_REACH - REACH)
         for top, rows in self._strips(len(x)):
             image = self._packed_buffer(x, rows + border, self.width + border)
-            self.passes.pack_image(x, mean, one, image, top, MASK_REACH, self.packing)
+            self.passes.pack_image(x, mean, one, image, top, MASK_REACH)
             responses = _convolutions(image, self.mask_bank)
             features = self._empty(len(x), self.features, rows + border, self.width + border)
-            self.passes.unpacked_spline(responses, phi1, features, self.packing)
+            self.passes.unpacked_spline(responses, phi1, features)
             del responses
             features = _convolutions(features, self.mix[:1])
             self.passes.spline_in_place(features, phi2)
             features = _convolutions(features, self.mix[1:])
-            self.passes.packed_squared_mask(features, alpha, phi3, out, top, self.height, self.packing)
+            self.passes.packed_squared_mask(features, alpha, phi3, out, top)
 
     def _rough_penalty(self, x: Tensor, mask: Tensor) -> Tensor:
         step = max(1, BATCH_NUMBERS // (self.features * self.height * self.width))
@@ -164,12 +154,12 @@ class PackedBackend:
         variance, mean = torch.var_mean(x.flatten(1), 1, correction=0)
         variance = variance.clamp_min_(TINY)
         image = self._packed_buffer(x, self.height, self.width)
-        self.passes.pack_image(x, mean, variance, image, 0, REACH, self.packing)
+        self.passes.pack_image(x, mean, variance, image, 0, REACH)
         responses = _convolutions(image, self.analysis).mul_(mask)
         for kernel in reversed(self.analysis):
             responses = self._transposed_convolution(responses, kernel)
         out = torch.empty_like(x)
-        self.passes.fold_packed(responses, variance, out, REACH, self.packing)
+        self.passes.fold_packed(responses, variance, out, REACH)
         return out
 
     def _transposed_convolution(self, x: Tensor, kernel: Tensor) -> Tensor:
@@ -178,27 +168,22 @@ class PackedBackend:
         A GPU has few outputs to work on, each of them the sum of 18432 products: its own algorithms leave half of it
         idle.
         """
-        outputs, inputs, *taps = kernel.shape
+        outputs, inputs, taps, _ = kernel.shape
         columns = x.permute(0, 2, 3, 1).reshape(-1, outputs) @ kernel.permute(0, 2, 3, 1).reshape(outputs, -1)
-        height, width = (size + tap - 1 for size, tap in zip(x.shape[-2:], taps, strict=True))
-        out = self._empty(len(x), inputs, height, width)
-        self.passes.overlap_add(columns, out, tuple(taps))
+        out = self._empty(len(x), inputs, *(size + taps - 1 for size in x.shape[-2:]))
+        self.passes.overlap_add(columns, out, taps)
         return out
 
     def _packed_buffer(self, x: Tensor, height: int, width: int) -> Tensor:
         """Room for the packed image that has `height x width` responses, or a few more to fill the last pixels."""
-        rows, columns = self.packing
-        return self._empty(
-            len(x), rows * columns * x.shape[1], _parts(height, rows) + 2 * REACH // rows,
-            _parts(width, columns) + 2 * REACH // columns,
-        )  # fmt: skip
+        rows, columns = (packed_size(size) + 2 * REACH // PACK for size in (height, width))
+        return self._empty(len(x), PACK * PACK * x.shape[1], rows, columns)
 
     def _mask_buffers(self, batch: int, precise: bool) -> PackedMask:
         mask = self._masks.get(batch)
         if mask is None:
-            rows, columns = self.packing
-            packed_size = _parts(self.height, rows), _parts(self.width, columns)
-            mask = PackedMask(self._empty(batch, rows * columns * self.features, *packed_size), None)
+            shape = PACK * PACK * self.features, packed_size(self.height), packed_size(self.width)
+            mask = PackedMask(self._empty(batch, *shape), None)
         if precise and mask.full is None:
             like = self.weights.mix[0]
             mask = replace(mask, full=like.new_empty(batch, self.features, self.height, self.width))
@@ -207,7 +192,7 @@ class PackedBackend:
 
     def _strips(self, batch: int) -> list[tuple[int, int]]:
         """First row and number of rows of parts of the image, which begin at a packed row."""
-        rows = max(1, STRIP_NUMBERS // (batch * self.features * self.width * self.packing[0])) * self.packing[0]
+        rows = PACK * max(1, STRIP_NUMBERS // (batch * self.features * self.width * PACK))
         return [(top, min(rows, self.height - top)) for top in range(0, self.height, rows)]
 
     def _run(self, name: str, function: Callable[..., Any], mask: Tensor, *inputs: Tensor) -> Any:
@@ -227,52 +212,11 @@ class PackedBackend:
         return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
-def packed_bank(bank: Bank, packing: Packing) -> list[Tensor]:
-    """The bank for packed images, in two layers: its first two have so few channels that one is as fast as either."""
-    first, second, third = bank
-    return [pack_kernel(kernel, packing) for kernel in balanced([merged(first, second), third])]
-
-
-def merged(first: Tensor, second: Tensor) -> Tensor:
-    """Two 9 x 9 kernels in a row as one, `(M, I, 9, 9)` and `(O, M, 9, 9)` to `(O, I, 17, 17)`."""
-    return F.conv2d(first.transpose(0, 1), second.flip(-2, -1), padding=KERNEL_SIZE - 1).transpose(0, 1)
-
-
-def balanced(bank: Bank) -> list[Tensor]:
-    """The bank with layers of nearly the same gain, by powers of 2 whose product is 1: the most room in float16."""
-    gains = torch.stack([kernel.square().sum((1, 2, 3)).mean().sqrt() for kernel in bank]).log2()
-    exponents = (gains.mean() - gains).nan_to_num(0, 0, 0).round()
-    exponents[-1] = -exponents[:-1].sum()
-    return [kernel * scale for kernel, scale in zip(bank, exponents.exp2(), strict=True)]
-
-
-def pack_kernel(kernel: Tensor, packing: Packing) -> Tensor:
-    """A kernel as one for packed images: `(O, I, K, K) -> (rows columns O, rows columns I, h, w)`, K = 9 or 17.
-
-    The output pixel `rows Y + i` sees the input pixels `rows Y + i + d`, `d = 0..K - 1`; with `rows (Y + k) + j` for
-    the latter, `i + d = rows k + j`: the kernel of output pixel i is the given one, moved by i.
-    """
-    rows, columns = packing
-    outputs, inputs, height, width = kernel.shape
-    down, right = -(-(height + rows - 1) // rows), -(-(width + columns - 1) // columns)  # packed pixels that are seen
-    moved = [
-        F.pad(kernel, (j, right * columns - width - j, i, down * rows - height - i))
-        for i, j in itertools.product(range(rows), range(columns))
-    ]
-    weights = torch.stack(moved).view(rows * columns, outputs, inputs, down, rows, right, columns)
-    weights = weights.permute(0, 1, 4, 6, 2, 3, 5)
-    return weights.reshape(rows * columns * outputs, rows * columns * inputs, down, right)
-
-
 def _convolutions(x: Tensor, kernels: list[Tensor]) -> Tensor:
     """One after the other, without padding."""
     for kernel in kernels:
         x = F.conv2d(x, kernel).contiguous(memory_format=CHANNELS_LAST)
     return x
-
-
-def _parts(size: int, step: int) -> int:
-    return -(-size // step)
 
 
 def _detached(weights: Weights) -> Weights:
@@ -286,12 +230,12 @@ def _detached(weights: Weights) -> Weights:
     )
 
 
-def _passes(like: Tensor) -> ModuleType:
+def _passes(like: Tensor) -> Passes:
     """The Triton kernels if they can run on such tensors, else plain torch."""
     if like.is_cuda and like.dtype is torch.float32:
         with contextlib.suppress(ImportError):
-            from torchdeal.backends.cuda import triton_passes
+            from torchdeal.backends.cuda.triton_passes import TritonPasses, supports
 
-            if triton_passes.supports(len(like)):
-                return triton_passes
-    return torch_passes
+            if supports(len(like)):
+                return TritonPasses()
+    return TorchPasses()

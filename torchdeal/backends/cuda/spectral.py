@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from torchdeal.backends.cuda.passes import Passes
+from torchdeal.backends.tiles import cut, fast_size, longest, widened
 from torchdeal.model import Weights
 from torchdeal.model.attention import MASK_REACH
 from torchdeal.model.boundary import fold, reflect
@@ -31,16 +32,16 @@ class SpectralModel:
         weights: with `boundary="reflect"`.
         height: of the images.
         width: of the images.
-        passes: the module `passes` or `kernels`.
+        passes: what is done between the transforms.
     """
 
-    def __init__(self, weights: Weights, height: int, width: int, passes: ModuleType):
+    def __init__(self, weights: Weights, height: int, width: int, passes: Passes):
         self.weights, self.passes = weights, passes
-        rows, columns = _tiles(height), _tiles(width)
+        rows, columns = cut(height, TILE), cut(width, TILE)
         self.tiles: list[Tile] = list(itertools.product(rows, columns))
-        tallest, widest = (max(part.stop - part.start for part in parts) for parts in (rows, columns))
-        self.size = _fast_size(tallest + 2 * REACH), _fast_size(widest + 2 * REACH)
-        self.mask_size = _fast_size(tallest + 2 * MASK_REACH), _fast_size(widest + 2 * MASK_REACH)
+        tallest, widest = longest(rows), longest(columns)
+        self.size = fast_size(tallest + 2 * REACH), fast_size(widest + 2 * REACH)
+        self.mask_size = fast_size(tallest + 2 * MASK_REACH), fast_size(widest + 2 * MASK_REACH)
         self.filters = _spectra(weights.filters, self.size)
         self.mask_filters = _spectra(weights.mask_filters, self.mask_size)
         self.mix = [passes.mixing_weights(kernel) for kernel in weights.mix]
@@ -49,7 +50,7 @@ class SpectralModel:
         """`M(x)^2`, into `out`."""
         padded = reflect(_centred(x), MASK_REACH)
         for samples, (rows, columns) in self._work(len(x), self.mask_size):
-            patches = padded[samples, :, _widened(rows, MASK_REACH), _widened(columns, MASK_REACH)]
+            patches = padded[samples, :, widened(rows, MASK_REACH), widened(columns, MASK_REACH)]
             self._mask_tile(patches, alpha[samples], out[samples, :, rows, columns])
 
     def penalty(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class SpectralModel:
         padded = reflect(_centred(x), REACH)
         out = torch.zeros_like(padded)
         for samples, (rows, columns) in self._work(len(x), self.size):
-            seen = samples, slice(None), _widened(rows, REACH), _widened(columns, REACH)
+            seen = samples, slice(None), widened(rows, REACH), widened(columns, REACH)
             out[seen] += self._penalty_tile(padded[seen], mask[samples, :, rows, columns])
         return fold(out, REACH)
 
@@ -110,29 +111,3 @@ def filters_of(bank: Bank) -> Tensor:
 def _inverse(spectra: Tensor, size: tuple[int, int]) -> Tensor:
     """The inverse transform without the division by the number of pixels, one pass over all responses."""
     return torch.fft.irfft2(spectra, size, norm="forward")
-
-
-def _tiles(size: int) -> list[slice]:
-    """Nearly equal parts of at most TILE pixels."""
-    count = -(-size // TILE)
-    edges = [index * size // count for index in range(count + 1)]
-    return list(itertools.starmap(slice, itertools.pairwise(edges)))
-
-
-def _widened(part: slice, reach: int) -> slice:
-    """Where a part of the image, with `reach` pixels on each side, lies in the image padded by as much."""
-    return slice(part.start, part.stop + 2 * reach)
-
-
-def _fast_size(size: int) -> int:
-    """The next even size with no prime factor above 5."""
-    while size % 2 or not _is_smooth(size):
-        size += 1
-    return size
-
-
-def _is_smooth(number: int) -> bool:
-    for prime in (2, 3, 5):
-        while number % prime == 0:
-            number //= prime
-    return number == 1

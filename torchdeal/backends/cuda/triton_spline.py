@@ -10,29 +10,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
+from torchdeal.backends.cuda.triton_common import BLOCK, blocks, kernel, knots, piece_of, spline
+
 LANES = 128  # numbers that a program of the backward pass works on at a time
 STEPS = 128  # and how many times
 BINS = 32  # at least as many as there are pieces, a power of 2
 
 
-@triton.jit
-def _piece(x, KNOTS: tl.constexpr, PER_UNIT: tl.constexpr):
-    """Position on the axis of the knots, and the piece it lies on; the last one goes on to infinity."""
-    position = tl.abs(x) * PER_UNIT
-    return position, tl.minimum(position, KNOTS - 2.0).to(tl.int32)
-
-
-@triton.jit
+@kernel
 def _forward(x, coefficients, out, total, KNOTS: tl.constexpr, PER_UNIT: tl.constexpr, BLOCK: tl.constexpr):
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    position, piece = _piece(tl.load(x + offset, mask=offset < total, other=0.0).to(tl.float32), KNOTS, PER_UNIT)
-    left, right = tl.load(coefficients + piece), tl.load(coefficients + piece + 1)
-    value = left + (position - piece.to(tl.float32)) * (right - left)
+    value = tl.load(x + offset, mask=offset < total, other=0.0).to(tl.float32)
+    value = spline(value, coefficients, KNOTS, PER_UNIT)
     tl.store(out + offset, value.to(out.dtype.element_ty), mask=offset < total)
 
 
-@triton.jit
+@kernel
 def _backward(
     x, grad, coefficients, grad_x, histograms, total,
     KNOTS: tl.constexpr, PER_UNIT: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, BINS: tl.constexpr,
@@ -46,7 +39,7 @@ def _backward(
         inside = offset < total
         value = tl.load(x + offset, mask=inside, other=0.0).to(tl.float32)
         incoming = tl.load(grad + offset, mask=inside, other=0.0).to(tl.float32)
-        position, piece = _piece(value, KNOTS, PER_UNIT)
+        position, piece = piece_of(value, KNOTS, PER_UNIT)
         slope = (tl.load(coefficients + piece + 1) - tl.load(coefficients + piece)) * PER_UNIT
         sign = tl.where(value > 0, 1.0, tl.where(value < 0, -1.0, 0.0))
         tl.store(grad_x + offset, (slope * incoming * sign).to(grad_x.dtype.element_ty), mask=inside)
@@ -64,27 +57,43 @@ def supports(x: Tensor, coefficients: Tensor) -> bool:
     return x.dtype in kinds and coefficients.dtype is torch.float32 and coefficients.numel() <= BINS
 
 
-def forward(x: Tensor, coefficients: Tensor, end: float) -> Tensor:
-    """`phi(|x|)`, in the dtype and layout of x, which is dense."""
-    out = torch.empty_like(x)
-    _forward[(triton.cdiv(x.numel(), BLOCK),)](
-        x, coefficients, out, x.numel(), **_knots(coefficients, end), BLOCK=BLOCK
-    )  # fmt: skip
+def spline_in_place(values: Tensor, coefficients: Tensor) -> None:
+    _apply(values, coefficients, values)
+
+
+class TritonSpline(torch.autograd.Function):
+    """`phi(|x|)`, in the dtype and layout of x, and its gradients, the same bits each time."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, coefficients: Tensor) -> Tensor:
+        x, coefficients = _dense(x), coefficients.contiguous()
+        ctx.save_for_backward(x, coefficients)
+        return _apply(x, coefficients, torch.empty_like(x))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        x, coefficients = ctx.saved_tensors
+        grad, grad_x = _like(grad, x), torch.empty_like(x)
+        programs = triton.cdiv(x.numel(), LANES * STEPS)
+        histograms = x.new_empty(programs, 2, BINS, dtype=torch.float32)
+        _backward[(programs,)](
+            x, grad, coefficients, grad_x, histograms, x.numel(),
+            **knots(coefficients), LANES=LANES, STEPS=STEPS, BINS=BINS,
+        )  # fmt: skip
+        to_left, to_right = histograms.sum(0)[:, : coefficients.numel()]
+        return grad_x, to_left + torch.cat([to_right.new_zeros(1), to_right[:-1]])
+
+
+def _apply(x: Tensor, coefficients: Tensor, out: Tensor) -> Tensor:
+    _forward[blocks(x.numel())](x, coefficients, out, x.numel(), **knots(coefficients), BLOCK=BLOCK)
     return out
 
 
-def backward(x: Tensor, coefficients: Tensor, grad: Tensor, end: float) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the coefficients; `grad` has the layout of x. The same bits each time."""
-    grad_x = torch.empty_like(x)
-    programs = triton.cdiv(x.numel(), LANES * STEPS)
-    histograms = x.new_empty(programs, 2, BINS, dtype=torch.float32)
-    _backward[(programs,)](
-        x, grad, coefficients, grad_x, histograms, x.numel(),
-        **_knots(coefficients, end), LANES=LANES, STEPS=STEPS, BINS=BINS,
-    )  # fmt: skip
-    to_left, to_right = histograms.sum(0)[:, : coefficients.numel()]
-    return grad_x, to_left + torch.cat([to_right.new_zeros(1), to_right[:-1]])
+def _dense(x: Tensor) -> Tensor:
+    """x, or a copy, without gaps in memory."""
+    return x if x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) else x.contiguous()
 
 
-def _knots(coefficients: Tensor, end: float) -> dict[str, float]:
-    return {"KNOTS": coefficients.numel(), "PER_UNIT": (coefficients.numel() - 1) / end}
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient in the layout of x."""
+    return grad.contiguous() if x.is_contiguous() else grad.contiguous(memory_format=torch.channels_last)

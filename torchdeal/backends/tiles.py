@@ -1,0 +1,28 @@
+"""How large images are cut into tiles that a transform likes."""
+
+from __future__ import annotations
+
+import itertools
+
+
+def cut(size: int, largest: int) -> list[slice]:
+    """Nearly equal parts of at most `largest` pixels."""
+    count = -(-size // largest)
+    edges = [index * size // count for index in range(count + 1)]
+    return list(itertools.starmap(slice, itertools.pairwise(edges)))
+
+
+def longest(parts: list[slice]) -> int:
+    return max(part.stop - part.start for part in parts)
+
+
+def widened(part: slice, reach: int) -> slice:
+    """Where a part of the image, with `reach` pixels on each side, lies in the image padded by as much."""
+    return slice(part.start, part.stop + 2 * reach)
+
+
+def fast_size(size: int) -> int:
+    """The next even size with no prime factor above 5: one that divides a power of 30."""
+    while size % 2 or pow(30, size, size):
+        size += 1
+    return size
