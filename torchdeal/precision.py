@@ -1,4 +1,4 @@
-"""Arithmetic that can be certified."""
+"""Arithmetic in full precision, for what is reported."""
 
 from __future__ import annotations
 
