@@ -10,10 +10,10 @@ from cli.helpers import load, noise, only_result, pixels, psnr, save
 from scipy.ndimage import gaussian_filter
 from scipy.signal import convolve2d
 
-from torchdeal.cli import problem
+from torchdeal.cli import run
 from torchdeal.reconstruct import reconstruct
 
-QUICK = ("--tolerance", "1e-2")
+QUICK = ("--tolerance", "3e-2")
 
 
 def photo(sigma=2.55, size=32, std=1.0):
@@ -67,7 +67,7 @@ def test_a_kernel_that_is_not_symmetric_is_convolved_with(deal):
 
 def test_a_small_part_of_a_bit_depth_is_as_good_as_all_of_it(deal):
     """12 bits of a camera in a file of 16, with nothing said about it, or with white given."""
-    clean, blurred = photo()
+    clean, blurred = photo(size=24)
     tifffile.imwrite("in.tif", (blurred * 4095 / 255).round().clip(0, 65535).astype(np.uint16))
     arguments = ("--kernel", "gaussian:1", *QUICK)
     assert deal("deblur", "in.tif", "auto.tif", *arguments)[0] == 0
@@ -84,7 +84,7 @@ def test_own_parameters_reach_the_library(deal, monkeypatch):
         passed.update(options)
         return reconstruct(*arguments, **options)
 
-    monkeypatch.setattr(problem, "reconstruct", spy)
+    monkeypatch.setattr(run, "reconstruct", spy)
     save("in.png", photo(size=24)[1])
     arguments = ("--sigma", 2.5, "--lam", 0.3, "--model-sigma", 12, "--max-iterations", 2, "--tolerance", 0.1)
     assert deal("deblur", "in.png", "out.png", "--kernel", "gaussian:1", *arguments)[0] == 0

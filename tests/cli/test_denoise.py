@@ -12,7 +12,7 @@ from conftest import noisy, picture
 from PIL import Image
 
 import torchdeal as td
-from torchdeal.cli import problem
+from torchdeal.cli import run
 
 
 def save(path, name="camera", size=24, sigma=20, **options):
@@ -261,7 +261,7 @@ def test_interrupt_leaves_nothing(deal, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(problem, "reconstruct", interrupted)
+    monkeypatch.setattr(run, "reconstruct", interrupted)
     code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 20)
     assert code == 130
     assert "Interrupted" in err

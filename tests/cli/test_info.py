@@ -34,7 +34,7 @@ def test_info_of_named_weights_shows_the_config_of_their_last_run(deal, tmp_path
 
 def test_info_tells_of_bundled_weights_that_are_damaged(deal, monkeypatch, tmp_path):
     (tmp_path / "gray.safetensors").write_bytes(b"half of it")
-    monkeypatch.setattr("torchdeal.cli.info.weights_path", lambda source: tmp_path / "gray.safetensors")
+    monkeypatch.setattr("torchdeal.io.checkpoint.weights_path", lambda source: tmp_path / "gray.safetensors")
     code, out, _ = deal("info", "gray")
     assert code == 0
     assert "NO: reinstall" in out

@@ -10,7 +10,7 @@ from cli.helpers import load, noise, only_result, pixels, psnr
 
 from torchdeal.simulate import random_columns
 
-QUICK = ("--tolerance", "1e-2")
+QUICK = ("--tolerance", "3e-2")
 SIZE = 40
 
 

@@ -5,7 +5,7 @@ import pytest
 from cli.helpers import load, pixels, psnr, save
 from PIL import Image
 
-QUICK = ("--tolerance", "1e-2")
+QUICK = ("--tolerance", "3e-2")
 
 
 @pytest.mark.parametrize(("scale", "filter_name"), [(2, "BOX"), (2, "BICUBIC"), (3, "BICUBIC")])

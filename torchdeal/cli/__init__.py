@@ -1,7 +1,7 @@
 """The command `deal`: parse, call the library, show.
 
-Each command is a function in the module of its name. What they share is in `shared` (options, consoles, errors),
-`problem` (from a problem to its solution and the report) and `pictures` (from picture files to problems and back).
+Each command is a function in the module of its name. The reconstructions among them share their options (`options`)
+and one way from file to file (`run`: read, pose, solve, write, report).
 """
 
 from __future__ import annotations

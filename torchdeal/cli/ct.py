@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -13,39 +14,15 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
-from torchdeal.cli.problem import (
-    Job,
-    Outcome,
-    Problem,
-    Settings,
-    Solved,
-    Solver,
-    Truth,
-    run,
-    summarise,
-)
-from torchdeal.cli.shared import (
-    AsJson,
-    Device,
-    DeviceChoice,
-    Lam,
-    MaxIterations,
-    ModelName,
-    ModelSigma,
-    SaveDegraded,
-    Seed,
-    Simulate,
-    Tolerance,
-    device_name,
-    progress_bar,
-    reporter,
-)
+from torchdeal.cli.jobs import one_job
+from torchdeal.cli.options import Settings, with_settings
+from torchdeal.cli.pictures import GraySimulation, write_gray
+from torchdeal.cli.run import run
+from torchdeal.cli.task import Problem, Simulation, Task
 from torchdeal.estimation import estimate_sinogram_noise
 from torchdeal.extras import optional
 from torchdeal.io import files
 from torchdeal.operators import Radon
-from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.simulate import filtered_back_projection, measure
 
 SIMULATED_SIGMA = 0.01  # of the largest ray sum
@@ -67,6 +44,52 @@ class Layout(str, Enum):
     bins_angles = "bins-angles"
 
 
+@dataclass(frozen=True, eq=False)
+class SinogramTask(Task[Tensor, None]):
+    """From a sinogram to an image in its units."""
+
+    degrees: np.ndarray
+    size: int | None
+    layout: Layout
+
+    def read(self, path: Path) -> tuple[Sequence[Tensor], None]:
+        return [_angles_first(_read_sinogram(path), len(self.degrees), self.layout)], None
+
+    def pose(self, frame: Tensor) -> Problem:
+        bins = frame.shape[-1]
+        side = bins if self.size is None else self.size
+        circle = side == bins
+        if not circle:
+            _check_covers(side, bins)
+        H = Radon(self.degrees, (side, side), circle=circle)
+        sigma = self.settings.sigma
+        least = LEAST_NOISE * float(frame.double().abs().max())
+        noise = max(estimate_sinogram_noise(frame), least) if sigma is None else sigma
+        return Problem(frame, H, noise, estimated=sigma is None, keep=_inside_circle if circle else lambda x: x)
+
+    def write(self, path: Path, images: Sequence[Tensor], kind: None) -> None:
+        """In the units of the image, or, where the format has none, from its smallest value to its largest."""
+        (image,) = images
+        if path.suffix.lower() in files.PILLOW:
+            low, high = float(image.min()), float(image.max())
+            image = (image - low) / (high - low) if high > low else torch.zeros_like(image)
+        write_gray(path, image)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedSinogram(GraySimulation):
+    degrees: np.ndarray
+
+    def pose(self, frame: Tensor) -> Problem:
+        H = Radon(self.degrees, (frame.shape[-2], frame.shape[-1]))
+        sigma = self.settings.sigma
+        noise = SIMULATED_SIGMA * float(H.forward(frame).max()) if sigma is None else sigma
+        y = measure(frame, H, noise, self.settings.seed)
+        simulation = Simulation(frame, filtered_back_projection(y, H), "filtered back-projection")
+        return Problem(y, H, noise, white=1.0, simulation=simulation)
+
+
+@with_settings(without=("sigma", "channelwise", "data_range"))
 def ct(
     source: Annotated[
         Path,
@@ -107,83 +130,30 @@ def ct(
     layout: Annotated[
         Layout, typer.Option(help="Rows and columns of the sinogram. auto: by the number of angles.")
     ] = Layout.auto,
-    lam: Lam = None,
-    model_sigma: ModelSigma = None,
-    model: ModelName = None,
-    device: DeviceChoice = Device.auto,
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
-    max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
-    simulate: Simulate = False,
-    seed: Seed = 0,
-    save_degraded: SaveDegraded = None,
-    as_json: AsJson = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Reconstruct an image from a sinogram (parallel-beam CT)."""
-    settings = Settings(
-        sigma=sigma,
-        lam=lam,
-        model_sigma=model_sigma,
-        model=model,
-        device=device_name(device),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        simulate=simulate,
-        seed=seed,
-        save_degraded=save_degraded,
-        quiet=as_json,
-    )
+    settings = replace(settings, sigma=sigma)
     degrees = _angles(angles)
-    check_distinct(source, target)
-    files.check_writable(target)
-    check_degraded(save_degraded, source, target)
-    if simulate:
+    if settings.simulate:
         optional("skimage.transform", "filtered back-projection", "demo")  # better before the work than after
-
-    def pose() -> Problem:
-        if simulate:
-            return _simulated(read_gray(source), degrees, settings)
-        sinogram = _angles_first(_read(source), len(degrees), layout)
-        return _measured(sinogram, degrees, size, sigma)
-
-    run([(source, target)], lambda job: _reconstruct(job, pose(), Solver(settings)), as_json)
-
-
-def _reconstruct(job: Job, problem: Problem, solver: Solver) -> Outcome:
-    started, settings = time.perf_counter(), solver.settings
-    source, target = job
-    with progress_bar(settings.quiet) as progress:
-        solved = solver.solve(problem, reporter(progress, source.name, settings.tolerance))
-    if problem.truth is not None:
-        write_gray(target, solved.x)
-        if settings.save_degraded:
-            write_gray(settings.save_degraded, problem.truth.degraded)
+        task = SimulatedSinogram(settings, degrees)
     else:
-        _write(target, solved)
-    return summarise(job, [solved], settings, started)
+        task = SinogramTask(settings, degrees, size, layout)
+    jobs = one_job(source, target)
+    files.check_writable(target)
+    run(task, jobs)
 
 
-def _simulated(picture: Tensor, degrees: np.ndarray, settings: Settings) -> Problem:
-    H = Radon(degrees, (picture.shape[-2], picture.shape[-1]))
-    noise = SIMULATED_SIGMA * float(H.forward(picture).max()) if settings.sigma is None else settings.sigma
-    y = measure(picture, H, noise, settings.seed)
-    truth = Truth(picture, filtered_back_projection(y, H), "filtered back-projection", 1.0)
-    return Problem(y, H, noise, white=1.0, truth=truth)
-
-
-def _measured(sinogram: Tensor, degrees: np.ndarray, size: int | None, sigma: float | None) -> Problem:
-    bins = sinogram.shape[-1]
-    side = bins if size is None else size
-    circle = side == bins
-    if not circle and math.ceil(math.sqrt(2) * side) != bins:
+def _check_covers(side: int, bins: int) -> None:
+    """A detector that saw the whole square has as many bins as its diagonal."""
+    if math.ceil(math.sqrt(2) * side) != bins:
         fitting = [side for side in range(2, bins) if math.ceil(math.sqrt(2) * side) == bins]
         whole = f", or --size {fitting[-1]}, for one that is all object" if fitting else ""
         raise ValueError(
             f"--size {side} does not fit {bins} bins: use --size {bins}, for an object inside the circle{whole}"
         )
-    least = LEAST_NOISE * float(sinogram.double().abs().max())
-    noise = max(estimate_sinogram_noise(sinogram), least) if sigma is None else sigma
-    H = Radon(degrees, (side, side), circle=circle)
-    return Problem(sinogram, H, noise, estimated=sigma is None, keep=_inside_circle if circle else lambda x: x)
 
 
 def _inside_circle(x: Tensor) -> Tensor:
@@ -216,7 +186,7 @@ def _listed(text: str) -> np.ndarray:
     return np.array([float(number) for number in numbers])
 
 
-def _read(path: Path) -> np.ndarray:
+def _read_sinogram(path: Path) -> np.ndarray:
     pixels = files.read(path).pixels
     if pixels.ndim != 2 or pixels.dtype.kind not in "uif":
         raise ValueError(f"{path}: a sinogram is one gray image of real numbers, got {pixels.shape}, {pixels.dtype}")
@@ -246,12 +216,3 @@ def _angles_first(sinogram: np.ndarray, number: int, layout: Layout) -> Tensor:
         )
     array = sinogram if layout is Layout.angles_bins else sinogram.T
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None, None]
-
-
-def _write(path: Path, solved: Solved) -> None:
-    """In the units of the image, or, where the format has none, from its smallest value to its largest."""
-    image = solved.x
-    if path.suffix.lower() in files.PILLOW:
-        low, high = float(image.min()), float(image.max())
-        image = (image - low) / (high - low) if high > low else torch.zeros_like(image)
-    write_gray(path, image)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from rich.text import Text
 
 import torchdeal
 from torchdeal.cli.shared import output
-from torchdeal.io.checkpoint import BUNDLED, card, last_run, load, weights_path
+from torchdeal.io.checkpoint import BUNDLED, card, checksum, last_run, load, weights_path
 
 
 def info(
@@ -60,11 +59,10 @@ def _environment() -> dict[str, str]:
 
 def _known(source: str) -> dict[str, Any]:
     """What the weights are; of bundled ones the card, and whether the file is the one that it describes."""
-    path = weights_path(source)
-    file, checksum = {"file": str(path)}, hashlib.sha256(path.read_bytes()).hexdigest()
+    file, sha256 = {"file": str(weights_path(source))}, checksum(source)
     if source in BUNDLED:
         content = card(source)
-        intact = checksum == content["sha256"]
+        intact = sha256 == content["sha256"]
         run = last_run(source) if intact else {}
         return file | content | {"intact": "yes" if intact else "NO: reinstall", "last_run": run}
     model = load(source)
@@ -72,7 +70,7 @@ def _known(source: str) -> dict[str, Any]:
         "channels": model.channels,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "boundary": model.boundary.value,
-        "sha256": checksum,
+        "sha256": sha256,
     }
     return file | facts | {"last_run": last_run(source)}
 

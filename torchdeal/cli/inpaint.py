@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,29 +11,14 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal.cli.pictures import check_distinct, picture_problem, restore_pictures
-from torchdeal.cli.problem import Problem, Settings
-from torchdeal.cli.shared import (
-    AsJson,
-    Channelwise,
-    DataRange,
-    Device,
-    DeviceChoice,
-    Lam,
-    MaxIterations,
-    ModelName,
-    ModelSigma,
-    NoiseLevel,
-    SaveDegraded,
-    Seed,
-    Simulate,
-    Tolerance,
-    device_name,
-)
+from torchdeal.cli.jobs import check_distinct, picture_jobs
+from torchdeal.cli.options import Settings, with_settings
+from torchdeal.cli.pictures import PictureTask
+from torchdeal.cli.run import run
+from torchdeal.cli.task import Problem
 from torchdeal.estimation import estimate_known_sigma
 from torchdeal.io import files
 from torchdeal.operators import Mask
-from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 RANDOM = "random:"
 
@@ -43,6 +29,31 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Inpainting(PictureTask):
+    mask_name: str
+    mask_for: Callable[[Tensor], Tensor]
+
+    def pose(self, frame: Tensor) -> Problem:
+        known = self.mask_for(frame)
+        if known.shape != frame.shape[-2:]:
+            raise ValueError(
+                f"{self.mask_name}: the mask is {_size(known)}, the picture {_size(frame)}: make them equal"
+            )
+        if not self.settings.simulate:
+            # What stands in the holes does not matter to the result; it must not to the range of the picture either.
+            frame = torch.where(known, frame, frame[..., known].mean())
+        holes = Mask(known)
+        return self.problem(
+            frame,
+            holes,
+            degraded_by="masked",
+            estimate=lambda y: estimate_known_sigma(y, known),
+            look=holes.forward,
+        )
+
+
+@with_settings()
 def inpaint(
     paths: Annotated[
         list[Path],
@@ -56,54 +67,13 @@ def inpaint(
             metavar="MASK", help="In place of MASK: the file, or random:SHARE, a simulation where so much is known."
         ),
     ] = None,
-    sigma: NoiseLevel = None,
-    lam: Lam = None,
-    model_sigma: ModelSigma = None,
-    model: ModelName = None,
-    device: DeviceChoice = Device.auto,
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
-    max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
-    channelwise: Channelwise = False,
-    data_range: DataRange = None,
-    simulate: Simulate = False,
-    seed: Seed = 0,
-    save_degraded: SaveDegraded = None,
-    as_json: AsJson = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Fill in missing pixels, in gray or colour."""
-    settings = Settings(
-        sigma=sigma,
-        lam=lam,
-        model_sigma=model_sigma,
-        model=model,
-        device=device_name(device),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        channelwise=channelwise,
-        data_range=data_range,
-        simulate=simulate,
-        seed=seed,
-        save_degraded=save_degraded,
-        quiet=as_json,
-    )
     source, mask_name, target = _arguments(paths, mask)
     mask_for = _masks(mask_name, target, settings)
-
-    def pose(picture: Tensor) -> Problem:
-        known = mask_for(picture)
-        if known.shape != picture.shape[-2:]:
-            raise ValueError(f"{mask_name}: the mask is {_size(known)}, the picture {_size(picture)}: make them equal")
-        holes = Mask(known)
-        return picture_problem(
-            picture if simulate else _with_gray_holes(picture, known),
-            holes,
-            settings,
-            estimate=lambda y: estimate_known_sigma(y, known),
-            degraded_by="masked",
-            look=holes.forward,
-        )
-
-    restore_pictures([source, target], pose, settings)
+    run(Inpainting(settings, mask_name, mask_for), picture_jobs([source, target]))
 
 
 def read_mask(path: Path) -> Tensor:
@@ -151,11 +121,6 @@ def _share(text: str) -> float:
     if not 0 < share <= 1:
         raise ValueError(f"--mask {text}: give the share of the pixels that is known, such as random:0.5")
     return share
-
-
-def _with_gray_holes(picture: Tensor, known: Tensor) -> Tensor:
-    """What stands in the holes does not matter to the result; it must not to the range of the picture either."""
-    return torch.where(known, picture, picture[..., known].mean())
 
 
 def _size(image: Tensor) -> str:

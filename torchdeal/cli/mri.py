@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,41 +13,21 @@ import torch
 import typer
 from torch import Tensor
 
-from torchdeal.cli.pictures import check_degraded, check_distinct, read_gray, write_gray
-from torchdeal.cli.problem import Job, Outcome, Problem, Settings, Solved, Solver, Truth, run, summarise
-from torchdeal.cli.shared import (
-    SIMULATION,
-    AsJson,
-    Device,
-    DeviceChoice,
-    Lam,
-    MaxIterations,
-    ModelName,
-    ModelSigma,
-    SaveDegraded,
-    Seed,
-    Simulate,
-    Tolerance,
-    device_name,
-    progress_bar,
-    reporter,
-)
+from torchdeal.cli.jobs import one_job
+from torchdeal.cli.options import SIMULATION, Settings, with_settings
+from torchdeal.cli.pictures import GraySimulation
+from torchdeal.cli.run import run
+from torchdeal.cli.task import Problem, Simulation, Task
 from torchdeal.io import files
-from torchdeal.mri import (
-    KSpace,
-    centre_crop,
-    check_result_path,
-    espirit_maps,
-    estimate_noise,
-    read_kspace,
-    write_image,
-)
+from torchdeal.mri import KSpace, centre_crop, check_result_path, espirit_maps, estimate_noise, read_kspace, write_image
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
-from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.simulate import measure, random_columns
 
 SIMULATED_SIGMA = 0.002  # of a picture in 0..1, as in the experiments of the paper
 ESPIRIT = "espirit"
+UNCROPPED = (sys.maxsize, sys.maxsize)  # a part that is larger than any image
+
+Slice = tuple[KSpace, float]  # one slice of a scan, (coils, H, W), and the noise in all slices
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -57,6 +37,63 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class ScanTask(Task[Slice, None]):
+    """From k-space to the magnitude of the image."""
+
+    index: int | str  # of the slice, middle, or all
+    centered: bool
+    maps: str | None
+    real: bool
+    size: tuple[int, int] | None  # None: what the file says
+
+    def read(self, path: Path) -> tuple[Sequence[Slice], None]:
+        scan = read_kspace(path, index=self.index, centered=self.centered)
+        sigma = self.settings.sigma
+        noise = estimate_noise(scan.kspace, scan.mask, centered=scan.centered) if sigma is None else sigma
+        maps = _given_maps(self.maps, scan)
+        slices = scan.kspace if scan.kspace.ndim == 4 else scan.kspace[None]
+        own_maps = maps if maps is not None and maps.ndim == 4 else [maps] * len(slices)
+        return [(replace(scan, kspace=k, maps=m), noise) for k, m in zip(slices, own_maps, strict=True)], None
+
+    def pose(self, frame: Slice) -> Problem:
+        scan, noise = frame
+        size = self.size or scan.image_size or UNCROPPED
+        return Problem(
+            scan.kspace[None],
+            _operator(scan, self.real),
+            noise,
+            estimated=self.settings.sigma is None,
+            keep=lambda x: centre_crop(x.abs(), size),
+        )
+
+    def write(self, path: Path, images: Sequence[Tensor], kind: None) -> None:
+        write_image(path, torch.cat(list(images)))
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedScan(GraySimulation):
+    acceleration: float
+    centre: float
+    real: bool
+
+    def pose(self, frame: Tensor) -> Problem:
+        settings, size = self.settings, (frame.shape[-2], frame.shape[-1])
+        sampled = random_columns(size, self.acceleration, self.centre, settings.seed)
+        H = Fourier(sampled, centered=True, real=self.real)
+        noise = SIMULATED_SIGMA if settings.sigma is None else settings.sigma
+        y = measure(frame, H, noise, settings.seed)
+        simulation = Simulation(frame, H.adjoint(y).abs(), "zero-filled")
+        return Problem(y, H, noise, white=1.0, keep=torch.abs, simulation=simulation)
+
+    def write(self, path: Path, images: Sequence[Tensor], kind: None) -> None:
+        if path.suffix.lower() in files.SUFFIXES:
+            super().write(path, images, kind)
+        else:
+            write_image(path, images[0])
+
+
+@with_settings(without=("sigma", "channelwise", "data_range"))
 def mri(
     source: Annotated[
         Path,
@@ -106,98 +143,24 @@ def mri(
     centre: Annotated[
         float, typer.Option(rich_help_panel=SIMULATION, help="The share of columns that is measured in the middle.")
     ] = 0.08,
-    lam: Lam = None,
-    model_sigma: ModelSigma = None,
-    model: ModelName = None,
-    device: DeviceChoice = Device.auto,
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
-    max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
-    simulate: Simulate = False,
-    seed: Seed = 0,
-    save_degraded: SaveDegraded = None,
-    as_json: AsJson = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Reconstruct an image from undersampled k-space, of one coil or several."""
-    settings = Settings(
-        sigma=sigma,
-        lam=lam,
-        model_sigma=model_sigma,
-        model=model,
-        device=device_name(device),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        simulate=simulate,
-        seed=seed,
-        save_degraded=save_degraded,
-        quiet=as_json,
-    )
-    size = _crop_size(crop)
-    check_result_path(target)
-    check_distinct(source, target)
-    check_degraded(save_degraded, source, target)
-
-    def problems() -> list[Problem]:
-        if simulate:
-            picture = read_gray(source)
-            sampled = random_columns((picture.shape[-2], picture.shape[-1]), acceleration, centre, seed)
-            return [_simulated(picture, Fourier(sampled, centered=True, real=real is not False), settings)]
-        scan = read_kspace(source, index=_index(slice_index), centered=not corner)
-        return _measured(scan, maps, bool(real), size if crop else scan.image_size, sigma)
-
-    run([(source, target)], lambda job: _reconstruct(job, problems, Solver(settings)), as_json)
-
-
-def _reconstruct(job: Job, problems: Callable[[], list[Problem]], solver: Solver) -> Outcome:
-    started, settings = time.perf_counter(), solver.settings
-    source, target = job
-    solved: list[Solved] = []
-    with progress_bar(settings.quiet) as progress:
-        posed = problems()
-        for index, problem in enumerate(posed):
-            label = source.name if len(posed) == 1 else f"{source.name} {index + 1}/{len(posed)}"
-            solved.append(solver.solve(problem, reporter(progress, label, settings.tolerance)))
-    truth = posed[0].truth
-    if truth is None:
-        write_image(target, torch.cat([frame.x for frame in solved]))
-    elif target.suffix.lower() in files.SUFFIXES:
-        write_gray(target, solved[0].x)
+    settings = replace(settings, sigma=sigma)
+    index, size = _index(slice_index), _crop_size(crop)
+    if settings.simulate:
+        task = SimulatedScan(settings, acceleration, centre, real is not False)
     else:
-        write_image(target, solved[0].x)
-    if truth is not None and settings.save_degraded:
-        write_gray(settings.save_degraded, truth.degraded)
-    return summarise(job, solved, settings, started)
+        task = ScanTask(settings, index, not corner, maps, bool(real), size)
+    check_result_path(target)
+    run(task, one_job(source, target))
 
 
-def _simulated(picture: Tensor, H: Fourier, settings: Settings) -> Problem:
-    noise = SIMULATED_SIGMA if settings.sigma is None else settings.sigma
-    y = measure(picture, H, noise, settings.seed)
-    truth = Truth(picture, H.adjoint(y).abs(), "zero-filled", 1.0)
-    return Problem(y, H, noise, white=1.0, keep=torch.abs, truth=truth)
-
-
-def _measured(
-    scan: KSpace, maps: str | None, real: bool, size: tuple[int, int] | None, sigma: float | None
-) -> list[Problem]:
-    """A problem for each slice."""
-    noise = estimate_noise(scan.kspace, scan.mask, centered=scan.centered) if sigma is None else sigma
-
-    def keep(x: Tensor) -> Tensor:
-        return centre_crop(x.abs(), size) if size else x.abs()
-
-    slices = scan.kspace if scan.kspace.ndim == 4 else scan.kspace[None]
-    given = _given_maps(maps, scan)
-    problems = []
-    for index, kspace in enumerate(slices):
-        own = given[index] if given is not None and given.ndim == 4 else given
-        H = _operator(kspace, replace(scan, maps=own), real)
-        problems.append(Problem(kspace[None], H, noise, estimated=sigma is None, keep=keep))
-    return problems
-
-
-def _operator(kspace: Tensor, scan: KSpace, real: bool) -> Operator:
-    if len(kspace) == 1 and scan.maps is None:
+def _operator(scan: KSpace, real: bool) -> Operator:
+    if len(scan.kspace) == 1 and scan.maps is None:
         return Fourier(scan.mask, centered=scan.centered, real=real)
-    maps = scan.maps if scan.maps is not None else espirit_maps(kspace, scan.mask, centered=scan.centered)
+    maps = scan.maps if scan.maps is not None else espirit_maps(scan.kspace, scan.mask, centered=scan.centered)
     return MultiCoilFourier(maps, scan.mask, centered=scan.centered, real=real)
 
 
@@ -230,8 +193,10 @@ def _index(text: str) -> int | str:
 
 
 def _crop_size(text: str | None) -> tuple[int, int] | None:
-    if text is None or text == "none":
+    if text is None:
         return None
+    if text == "none":
+        return UNCROPPED
     try:
         numbers = [int(number) for number in text.lower().split("x")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the commands have in common: options, the two consoles, how errors and interruptions end."""
+"""What all commands have in common: the two consoles, the device, how errors and interruptions end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -17,8 +16,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchdeal import solvers
 from torchdeal.io import files
-
-SOLVING, SIMULATION = "Solving", "Simulation"  # headings in the help
 
 messages = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False)
@@ -33,66 +30,7 @@ class Device(str, Enum):
     mps = "mps"
 
 
-Inputs = Annotated[
-    list[Path],
-    typer.Argument(metavar="IN... OUT", help="Images or folders, then the output: a file, or a folder for several."),
-]
 DeviceChoice = Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        rich_help_panel=SOLVING,
-        help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image.",
-    ),
-]
-Tolerance = Annotated[
-    float,
-    typer.Option(
-        rich_help_panel=SOLVING, help="Stop when the estimated relative distance to the fixed point is below this."
-    ),
-]
-MaxIterations = Annotated[int, typer.Option(rich_help_panel=SOLVING, min=1, help="Outer iterations at most.")]
-NoiseLevel = Annotated[
-    float | None,
-    typer.Option(
-        help="Standard deviation of the noise in the picture on the 0..255 scale, whatever the bit depth. "
-        "Default: estimated; 2.55 with --simulate."
-    ),
-]
-Lam = Annotated[
-    float | None,
-    typer.Option(rich_help_panel=SOLVING, help="Strength of the regularisation. Default: by a rule, from the noise."),
-]
-ModelSigma = Annotated[
-    float | None,
-    typer.Option(
-        rich_help_panel=SOLVING,
-        help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise.",
-    ),
-]
-Simulate = Annotated[
-    bool,
-    typer.Option(
-        "--simulate",
-        rich_help_panel=SIMULATION,
-        help="The input is a clean picture: degrade it first, then compare the result with it.",
-    ),
-]
-Seed = Annotated[int, typer.Option(rich_help_panel=SIMULATION, min=0, help="Of what is random.")]
-SaveDegraded = Annotated[
-    Path | None, typer.Option(rich_help_panel=SIMULATION, metavar="FILE", help="Where to write the degraded picture.")
-]
-Channelwise = Annotated[
-    bool,
-    typer.Option(
-        "--channelwise", rich_help_panel=SOLVING, help="Apply a gray model to each channel of a colour image."
-    ),
-]
-DataRange = Annotated[
-    float | None,
-    typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
-]
 
 
 def device_name(choice: Device) -> str:

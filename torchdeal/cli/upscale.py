@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 from torch import Tensor
 
-from torchdeal.cli.pictures import check_kernel_fits, picture_problem, restore_pictures
-from torchdeal.cli.problem import Problem, Settings
-from torchdeal.cli.shared import (
-    AsJson,
-    Channelwise,
-    DataRange,
-    Device,
-    DeviceChoice,
-    Inputs,
-    Lam,
-    MaxIterations,
-    ModelName,
-    ModelSigma,
-    SaveDegraded,
-    Seed,
-    Simulate,
-    Tolerance,
-    device_name,
-)
+from torchdeal.cli.jobs import picture_jobs
+from torchdeal.cli.options import Inputs, Settings, with_settings
+from torchdeal.cli.pictures import PictureTask, check_kernel_fits
+from torchdeal.cli.run import run
+from torchdeal.cli.task import Problem
 from torchdeal.operators import Downsample
 from torchdeal.operators.blur_kernels import gaussian_kernel, parse_kernel
-from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.simulate import bicubic
 
 DEFAULT_STD = 0.3  # of the Gaussian, relative to the scale: fits what common programs do when they shrink a picture
@@ -42,6 +28,24 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Upscaling(PictureTask):
+    scale: int
+    blur: Tensor
+
+    def pose(self, frame: Tensor) -> Problem:
+        height, width = frame.shape[-2:]
+        if self.settings.simulate:  # without the last rows and columns that make no whole pixel when it is shrunk
+            large = height // self.scale * self.scale, width // self.scale * self.scale
+            frame = frame[..., : large[0], : large[1]]
+        else:
+            large = height * self.scale, width * self.scale
+        check_kernel_fits(self.blur, large)
+        shrink = Downsample(self.scale, self.blur, "reflect")
+        return self.problem(frame, shrink, degraded_by="bicubic", look=lambda y: bicubic(y, self.scale, self.blur))
+
+
+@with_settings(without=("sigma",))
 def upscale(
     paths: Inputs,
     scale: Annotated[int, typer.Option(min=2, max=16, help="How many times larger, each way.")],
@@ -58,56 +62,10 @@ def upscale(
     sigma: Annotated[
         float, typer.Option(help="Standard deviation of the noise in the picture on the 0..255 scale.")
     ] = DEFAULT_SIGMA,
-    lam: Lam = None,
-    model_sigma: ModelSigma = None,
-    model: ModelName = None,
-    device: DeviceChoice = Device.auto,
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
-    max_iterations: MaxIterations = DEFAULT_MAX_ITERATIONS,
-    channelwise: Channelwise = False,
-    data_range: DataRange = None,
-    simulate: Simulate = False,
-    seed: Seed = 0,
-    save_degraded: SaveDegraded = None,
-    as_json: AsJson = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Enlarge a picture, in gray or colour (super-resolution)."""
-    settings = Settings(
-        sigma=sigma,
-        lam=lam,
-        model_sigma=model_sigma,
-        model=model,
-        device=device_name(device),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        channelwise=channelwise,
-        data_range=data_range,
-        simulate=simulate,
-        seed=seed,
-        save_degraded=save_degraded,
-        quiet=as_json,
-    )
     shift = -(scale - 1) / 2  # from the first of the pixels that become one to their middle
     blur = gaussian_kernel(DEFAULT_STD * scale, shift) if kernel is None else parse_kernel(kernel, shift)
-    shrink = Downsample(scale, blur, "reflect")
-
-    def pose(picture: Tensor) -> Problem:
-        if simulate:
-            picture = _multiple(picture, scale)
-        check_kernel_fits(blur, [length * (1 if simulate else scale) for length in picture.shape[-2:]])
-        return picture_problem(
-            picture,
-            shrink,
-            settings,
-            estimate=lambda _: sigma,
-            degraded_by="bicubic",
-            look=lambda y: bicubic(y, scale, blur),
-        )
-
-    restore_pictures(paths, pose, settings)
-
-
-def _multiple(picture: Tensor, scale: int) -> Tensor:
-    """Without the last rows and columns that make no whole pixel when it is shrunk."""
-    height, width = (length // scale * scale for length in picture.shape[-2:])
-    return picture[..., :height, :width]
+    run(Upscaling(replace(settings, sigma=sigma), scale, blur), picture_jobs(paths))

@@ -1,0 +1,119 @@
+"""The options that the reconstruction commands share, declared once.
+
+They are the fields of `Settings`. A command gets them by `with_settings`, and their values as `settings`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, get_type_hints
+
+import typer
+
+from torchdeal.cli.shared import Device, DeviceChoice, device_name
+from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+
+SIMULATION = "Simulation"  # a heading in the help
+_solving = functools.partial(typer.Option, rich_help_panel="Solving")
+_simulating = functools.partial(typer.Option, rich_help_panel=SIMULATION)
+
+Inputs = Annotated[
+    list[Path],
+    typer.Argument(metavar="IN... OUT", help="Images or folders, then the output: a file, or a folder for several."),
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the shared options say, for every file alike. Raises ValueError for what cannot be."""
+
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise in the picture on the 0..255 scale, whatever the bit depth. "
+            "Default: estimated; 2.55 with --simulate."
+        ),
+    ] = None
+    lam: Annotated[
+        float | None, _solving(help="Strength of the regularisation. Default: by a rule, from the noise.")
+    ] = None
+    model_sigma: Annotated[
+        float | None,
+        _solving(help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise."),
+    ] = None
+    model: Annotated[
+        str | None,
+        _solving(help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image."),
+    ] = None
+    device: DeviceChoice = Device.auto
+    tolerance: Annotated[
+        float, _solving(help="Stop when the estimated relative distance to the fixed point is below this.")
+    ] = DEFAULT_TOLERANCE
+    max_iterations: Annotated[int, _solving(min=1, help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS
+    channelwise: Annotated[
+        bool, _solving("--channelwise", help="Apply a gray model to each channel of a colour image.")
+    ] = False
+    data_range: Annotated[
+        float | None,
+        typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
+    ] = None
+    simulate: Annotated[
+        bool,
+        _simulating(
+            "--simulate", help="The input is a clean picture: degrade it first, then compare the result with it."
+        ),
+    ] = False
+    seed: Annotated[int, _simulating(min=0, help="Of what is random.")] = 0
+    save_degraded: Annotated[Path | None, _simulating(metavar="FILE", help="Where to write the degraded picture.")] = (
+        None
+    )
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")] = False
+
+    def __post_init__(self) -> None:
+        for option, value in (("--sigma", self.sigma), ("--model-sigma", self.model_sigma)):
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{option} must be finite and at least 0, got {value:g}")
+        if self.lam is not None and not 0 < self.lam < math.inf:
+            raise ValueError(f"--lam must be finite and above 0, got {self.lam:g}")
+        if self.save_degraded and not self.simulate:
+            raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
+        device_name(self.device)  # raises where it is not there
+
+    @property
+    def torch_device(self) -> str:
+        return device_name(self.device)
+
+
+def with_settings(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the shared options, after its own, and pass what they say on as `settings`.
+
+    Args:
+        without: names of settings that this command has no option for: they keep their defaults.
+    """
+    hints = get_type_hints(Settings, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(Settings)
+        if field.name not in without
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "settings"]
+
+        @functools.wraps(command)
+        def with_shared_options(**values: object) -> None:
+            settings = Settings(**{parameter.name: values.pop(parameter.name) for parameter in shared})  # type: ignore
+            command(**values, settings=settings)
+
+        with_shared_options.__signature__ = signature.replace(parameters=own + shared)  # type: ignore
+        return with_shared_options
+
+    return decorate

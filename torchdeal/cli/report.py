@@ -1,0 +1,133 @@
+"""How a reconstruction went, in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+import numpy as np
+import typer
+from torch import Tensor
+
+from torchdeal.cli.jobs import Job
+from torchdeal.cli.shared import complain, output
+from torchdeal.cli.task import Simulation, Solved
+from torchdeal.metrics import psnr, ssim
+from torchdeal.solvers import Status
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of a simulation: what was degraded, and the result. SSIM is None without scikit-image."""
+
+    degraded_by: str
+    degraded_psnr: float
+    psnr: float
+    degraded_ssim: float | None
+    ssim: float | None
+
+    def __str__(self) -> str:
+        text = f"PSNR {self.degraded_psnr:.2f} dB ({self.degraded_by}) -> {self.psnr:.2f} dB"
+        return text if self.ssim is None else f"{text}, SSIM {self.degraded_ssim:.3f} -> {self.ssim:.3f}"
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """One processed file, as the closing lines and `--json` report it."""
+
+    input: str
+    output: str
+    model: str
+    device: str
+    sigma: float  # of pictures on the 0..255 scale, else in the units of the measurements
+    estimated: bool  # whether sigma is
+    status: str
+    converged: bool
+    iterations: int
+    cg_iterations: int
+    distance: float | None  # None: not known
+    seconds: float
+    simulation: Quality | None = None
+
+    def __str__(self) -> str:
+        distance = "unknown" if self.distance is None else f"{self.distance:.1e}"
+        return (
+            f"{self.output}: sigma {self.sigma:g}{' (estimated)' if self.estimated else ''}, "
+            f"{self.iterations} iterations ({self.cg_iterations} CG), "
+            f"{self.status}, distance to the fixed point {distance}, {self.seconds:.1f} s"
+        )
+
+
+def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float) -> FileReport:
+    """Of a file: means over its frames, and the worst of how they ended."""
+    solutions = [frame.solution for frame in frames]
+    worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
+    distance = float(worst.distance.max())
+    simulations = [(frame.problem.simulation, frame.x) for frame in frames]
+    return FileReport(
+        input=str(job[0]),
+        output=str(job[1]),
+        model=frames[0].model,
+        device=device,
+        sigma=float(f"{fmean(frame.problem.noise for frame in frames):.4g}"),
+        estimated=frames[0].problem.estimated,
+        status=worst.status.name,
+        converged=worst.converged,
+        iterations=sum(int(s.iterations.max()) for s in solutions),
+        cg_iterations=sum(int(s.cg_iterations.max()) for s in solutions),
+        distance=distance if math.isfinite(distance) else None,
+        seconds=round(seconds, 3),
+        simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
+    )
+
+
+def show(report: FileReport, quiet: bool) -> None:
+    """In words, unless quiet; a result that did not converge is always told of."""
+    if not quiet:
+        output.print(str(report), soft_wrap=True, markup=False)
+        if report.simulation:
+            output.print(f"{report.output}: {report.simulation}", soft_wrap=True, markup=False)
+    if not report.converged:
+        remedy = str(Status[report.status]).replace("max_iterations", "--max-iterations")
+        complain("Warning", f"{report.output} did not converge. {remedy}")
+
+
+def close(reports: Sequence[FileReport], failures: dict[str, str], as_json: bool) -> None:
+    """All files are done: the JSON report, and exit code 1 if some failed."""
+    if as_json:
+        print(json.dumps({"results": [asdict(report) for report in reports], "failures": failures}, indent=2))
+    if failures:
+        complain("Error", f"{len(failures)} of {len(reports) + len(failures)} images failed")
+        raise typer.Exit(1)
+
+
+def _compare(simulation: Simulation, x: Tensor) -> Quality:
+    images = (simulation.clean, simulation.degraded, x)
+    clean, degraded, result = (_array(image / simulation.white) for image in images)
+    try:
+        similarities = ssim(degraded, clean), ssim(result, clean)
+    except ImportError as error:
+        complain("Warning", f"{error}. PSNR alone is reported")
+        similarities = None, None
+    return Quality(simulation.degraded_by, psnr(degraded, clean), psnr(result, clean), *similarities)
+
+
+def _mean(qualities: Sequence[Quality]) -> Quality | None:
+    if not qualities:
+        return None
+    similarities = [(quality.degraded_ssim, quality.ssim) for quality in qualities]
+    return Quality(
+        qualities[0].degraded_by,
+        fmean(quality.degraded_psnr for quality in qualities),
+        fmean(quality.psnr for quality in qualities),
+        *(None if None in column else fmean(column) for column in zip(*similarities, strict=True)),
+    )
+
+
+def _array(image: Tensor) -> np.ndarray:
+    """An image `(1, C, H, W)` as `(H, W)` or `(H, W, C)`."""
+    array = image[0].double().cpu().numpy()
+    return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)
