@@ -7,6 +7,7 @@ import torch
 from conftest import DATA, noisy, picture, relative
 
 import torchdeal as td
+from torchdeal.metrics import psnr
 from torchdeal.operators import Blur, Mask, Operator
 from torchdeal.reference import reference_reconstruct
 
@@ -19,7 +20,7 @@ KERNEL = torch.ones(5, 5) / 25
 
 
 def assert_honest(distance, true):
-    """It errs on the safe side: a run remembers the slowest contraction it saw, and assumes 20 steps for the unseen."""
+    """Within these factors of the truth. It is rather too large than too small, but it can be both."""
     assert true / 3 < float(distance) < 25 * true
 
 
@@ -77,7 +78,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_hard_cases_are_neither_given_up_nor_certified_too_soon(gray, name):
+def test_hard_cases_are_neither_given_up_nor_called_converged_too_soon(gray, name):
     """Slow modes that loose steps do not see, and ratios that go on growing."""
     clean, missing, sigma, lam = HARD[name]
     known = torch.rand(clean.shape[-2:], generator=torch.Generator().manual_seed(1)) > (missing or 0)
@@ -168,20 +169,18 @@ def test_the_literal_tolerances_of_the_paper_can_stop_far_away(gray):
 
 @pytest.mark.skipif(not (DATA / "data" / "test" / "Set12").is_dir(), reason="Set12 is not here")
 def test_default_tolerance_costs_no_psnr_on_set12(gray):
-    """The paper's protocol for gray denoising, image 01, sigma 25: default against a much tighter tolerance."""
+    """The centre of image 01, noise as in the paper's protocol, sigma 25: default against a much tighter tolerance."""
     import numpy as np
     from PIL import Image
 
     clean = np.asarray(Image.open(DATA / "data" / "test" / "Set12" / "01.png"), dtype=np.float32)[None] / 255
+    clean = clean[:, 64:192, 64:192]
     np.random.seed(0)
     y = clean + np.random.normal(0, 25 / 255, clean.shape).astype(np.float32)
     clean, y = torch.from_numpy(clean)[None], torch.from_numpy(y)[None]
 
-    def psnr(x):
-        return float(-10 * torch.log10((x.clamp(0, 1) - clean).square().mean()))
-
     default = td.reconstruct(y, model=gray, sigma=25 / 255)
     tight = td.reconstruct(y, model=gray, sigma=25 / 255, tolerance=2e-5, start=default.x)
     assert tight.converged
-    assert psnr(default.x) == pytest.approx(psnr(tight.x), abs=0.02)
-    assert psnr(tight.x) > 29.5
+    assert psnr(default.x, clean) == pytest.approx(psnr(tight.x, clean), abs=0.02)
+    assert psnr(tight.x, clean) > 29

@@ -78,7 +78,7 @@ def torus_norm(bank, size):
 @pytest.mark.parametrize("name", ["gray", "color", "random gray", "random color"])
 def test_norm_on_the_torus_is_one(name):
     # Random filters have sharp peaks, between the frequencies of a small torus.
-    size = 256 if "random" in name else 80
+    size = 192 if "random" in name else 48
     assert torus_norm([k.float() for k in bank_of(name)], size) == pytest.approx(1, abs=1e-3)
 
 

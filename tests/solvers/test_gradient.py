@@ -9,7 +9,7 @@ from torchdeal.training.engine import attentive_step
 
 OPERATORS = {
     "identity": Identity(),
-    "blur": Blur(torch.tensor([[0.1, 0.2, 0.1], [0.1, 0.3, 0.2]], dtype=torch.float64)),
+    "blur": Blur(torch.tensor([[0.1, 0.1, 0.0], [0.1, 0.6, 0.1]], dtype=torch.float64)),
 }
 
 

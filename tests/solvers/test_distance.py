@@ -1,0 +1,154 @@
+"""The estimate of the distance on affine maps, whose fixed points are known, and on what it cannot see."""
+
+import pytest
+import torch
+
+from torchdeal.solvers.distance import MEMORY, SLOWEST, DistanceEstimate, growth_limit, least_squares
+from torchdeal.solvers.result import Evaluation
+
+N, ROUNDING = 6, 1e-14
+ACTIVE = torch.tensor([True])
+
+
+def evaluation(x, image, accurate=True, error=0.0, residual=1.0, precise=True):
+    """One evaluation of T at x, as the loop would report it."""
+    correction = image - x
+    return Evaluation(
+        x=x,
+        image=image,
+        correction=correction,
+        residual=torch.full((len(x),), residual, dtype=x.dtype),
+        step=correction.norm(dim=1),
+        size=image.norm(dim=1),
+        error=torch.full((len(x),), error, dtype=x.dtype),
+        accurate=torch.full((len(x),), accurate),
+        cg_iterations=torch.ones(len(x), dtype=torch.long),
+        precise=precise,
+    )
+
+
+def iterate(T, x, steps, **options):
+    """The plain iteration; returns the estimate and the last evaluation."""
+    estimate, history = DistanceEstimate(x, torch.zeros(len(x), dtype=torch.bool), ROUNDING), []
+    for _ in range(steps):
+        now = evaluation(x, T(x), **options)
+        estimate.update(now, history, torch.ones(len(x), dtype=torch.bool))
+        history = [*history, now.pair][-MEMORY:]
+        x = now.image
+    return estimate, now
+
+
+def affine(factors, fixed_point):
+    return lambda x: fixed_point + factors * (x - fixed_point)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.95])
+def test_one_mode_is_estimated_from_above(q):
+    """`T(x) - x* = q (x - x*)`: the distance is `q / (1 - q) ||d||` exactly, and a power of q makes it larger."""
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    estimate, now = iterate(affine(q, fixed_point), torch.zeros_like(fixed_point), 5)
+    true = float((now.image - fixed_point).norm() / now.image.norm())
+    assert float(estimate.contraction) == pytest.approx(q)
+    assert true <= float(estimate.relative) < 20 * true
+    assert bool(estimate.trusted(now, 1e-3))
+
+
+def test_several_modes_after_enough_steps():
+    factors = torch.tensor([[0.9, 0.7, 0.5, 0.2, 0.1, -0.3]], dtype=torch.float64)
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    estimate, now = iterate(affine(factors, fixed_point), torch.zeros_like(fixed_point), 30)
+    true = float((now.image - fixed_point).norm() / now.image.norm())
+    assert true <= float(estimate.relative) < 20 * true
+
+
+def test_secants_find_the_fixed_point_of_few_modes():
+    """As many modes as iterates are remembered: the combination of steps leads to the fixed point itself."""
+    factors = torch.tensor([[0.9, 0.5, 0.5, 0.5, 0.5, 0.5]], dtype=torch.float64)
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    estimate, history, x = DistanceEstimate(fixed_point, torch.tensor([False]), ROUNDING), [], 0 * fixed_point
+    for _ in range(MEMORY + 1):
+        now = evaluation(x, affine(factors, fixed_point)(x))
+        estimate.update(now, history, ACTIVE)
+        history, x = [*history, now.pair][-MEMORY:], now.image
+    found = estimate._by_secants(now, history[:-1])
+    assert float(found) == pytest.approx(float((now.x - fixed_point).norm()), rel=1e-3)
+
+
+def test_a_slow_mode_that_is_still_small_is_not_seen():
+    """What the estimate assumes: slow modes have shown themselves. Here one has not, and the estimate is too small."""
+    factors = torch.tensor([[0.999, 0.3, 0.3, 0.3, 0.3, 0.3]], dtype=torch.float64)
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    start = torch.zeros_like(fixed_point)
+    start[0, 0] = 0.98
+    estimate, now = iterate(affine(factors, fixed_point), start, 4)
+    true = float((now.image - fixed_point).norm() / now.image.norm())
+    assert true > 0
+    estimate, now = iterate(affine(factors, fixed_point), start, 40)  # by now the slow mode is all that is left
+    true = float((now.image - fixed_point).norm() / now.image.norm())
+    assert float(estimate.relative) > true / 2
+
+
+def test_an_expanding_map_has_no_distance():
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    estimate, _ = iterate(affine(1.1, fixed_point), torch.zeros_like(fixed_point), 6)
+    assert float(estimate.relative) == torch.inf
+
+
+@pytest.mark.parametrize("options", [{"accurate": False}, {"accurate": False, "precise": False}])
+def test_loose_steps_tell_nothing(options):
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    estimate, now = iterate(affine(0.5, fixed_point), torch.zeros_like(fixed_point), 6, **options)
+    assert float(estimate.relative) == torch.inf
+    assert not bool(estimate.trusted(now, 1.0))
+    assert int(estimate.accurate_steps) == 0
+
+
+def test_the_error_of_the_correction_is_added():
+    fixed_point = torch.ones(1, N, dtype=torch.float64)
+    exact, now = iterate(affine(0.5, fixed_point), torch.zeros_like(fixed_point), 5)
+    vague, _ = iterate(affine(0.5, fixed_point), torch.zeros_like(fixed_point), 5, error=0.1)
+    assert float(vague.relative - exact.relative) == pytest.approx(0.1 / float(now.size))
+
+
+def test_a_zero_residual_is_the_fixed_point():
+    x = torch.ones(1, N, dtype=torch.float64)
+    estimate = DistanceEstimate(x, torch.tensor([False]), ROUNDING)
+    estimate.update(evaluation(x, x, residual=0.0), [], ACTIVE)
+    assert float(estimate.relative) == 0
+
+
+def test_samples_that_have_ended_keep_their_distance():
+    x = torch.zeros(2, N, dtype=torch.float64)
+    estimate = DistanceEstimate(x, torch.tensor([False, False]), ROUNDING)
+    T, history = affine(0.5, torch.ones(2, N, dtype=torch.float64)), []
+    for active in ([True, True], [True, True], [True, True], [True, False]):
+        now = evaluation(x, T(x))
+        before = estimate.relative
+        estimate.update(now, history, torch.tensor(active))
+        history, x = [*history, now.pair][-MEMORY:], now.image
+    assert float(estimate.relative[0]) < float(before[0])
+    assert float(estimate.relative[1]) == float(before[1])
+
+
+def test_growing_ratios_are_followed_to_their_limit():
+    """0.5, 0.7, 0.8, ...: the growth halves, so they lead to 0.9; never beyond SLOWEST, nor below the last one."""
+    ratios = [torch.tensor([value]) for value in (0.5, 0.7, 0.8)]
+    assert float(growth_limit(*ratios)) == pytest.approx(0.9)
+    assert float(growth_limit(*(torch.tensor([v]) for v in (0.5, 0.6, 0.75)))) == pytest.approx(SLOWEST)
+    assert float(growth_limit(*(torch.tensor([v]) for v in (0.8, 0.7, 0.6)))) == pytest.approx(0.6)
+    unknown = torch.tensor([torch.nan])
+    assert float(growth_limit(unknown, unknown, torch.tensor([0.4]))) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_least_squares_agrees_with_a_dense_one(dtype):
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.randn(2, 9, 3, dtype=dtype, generator=generator)
+    target = torch.randn(2, 9, dtype=dtype, generator=generator)
+    found = least_squares(columns, target)
+    for i in range(2):
+        A, y = columns[i], target[i]
+        if dtype.is_complex:  # real weights
+            A, y = torch.cat([A.real, A.imag]), torch.cat([y.real, y.imag])
+        expected = torch.linalg.lstsq(A, y[:, None]).solution[:, 0]
+        torch.testing.assert_close(found[i], expected, rtol=1e-6, atol=1e-8)

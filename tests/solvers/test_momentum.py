@@ -1,0 +1,56 @@
+"""Momentum on what it is made of: three vectors and an age."""
+
+import pytest
+import torch
+from solvers.test_distance import evaluation
+
+from torchdeal.solvers.momentum import MOST, Momentum, extrapolation
+from torchdeal.solvers.result import Pair
+
+AHEAD = torch.tensor([[1.0, 0.0]])
+
+
+def factor(age, correction, before, movement):
+    age, factor = extrapolation(torch.tensor([float(age)]), correction, before, movement)
+    return float(age), float(factor)
+
+
+@pytest.mark.parametrize(("age", "expected"), [(0, 0.0), (1, 1 / 4), (3, 1 / 2), (100, MOST)])
+def test_it_grows_with_age(age, expected):
+    assert factor(age, AHEAD, AHEAD, AHEAD) == (age, pytest.approx(expected))
+
+
+def test_a_turn_against_the_movement_starts_it_anew():
+    assert factor(9, AHEAD, AHEAD, -AHEAD) == (0, 0)
+
+
+def test_an_opposed_step_takes_back_what_makes_the_next_one_smallest():
+    """`d = -0.5 d_before` of an affine map: after a third of the movement back the correction is 0."""
+    age, found = factor(9, -0.5 * AHEAD, AHEAD, 0.5 * AHEAD)
+    assert age == 0
+    assert found == pytest.approx(-1 / 3)
+
+
+def test_samples_are_on_their_own():
+    age = torch.tensor([3.0, 3.0])
+    correction, movement = torch.cat([AHEAD, AHEAD]), torch.cat([AHEAD, -AHEAD])
+    age, found = extrapolation(age, correction, torch.cat([AHEAD, AHEAD]), movement)
+    assert age.tolist() == [3, 0]
+    assert found.tolist() == [0.5, 0.0]
+
+
+def test_no_momentum_for_what_has_ended_or_is_over():
+    momentum = Momentum(torch.zeros(3, 2))
+    momentum.age += 3
+    momentum.over[2] = True
+    before = Pair(torch.zeros(3, 2), AHEAD.expand(3, 2))
+    now = evaluation(AHEAD.expand(3, 2), 2 * AHEAD.expand(3, 2))
+    following = momentum.next_iterate(now, before, torch.tensor([True, False, True]))
+    assert following[:, 0].tolist() == [2.5, 2.0, 2.0]
+    assert momentum.age.tolist() == [4, 4, 4]
+
+
+def test_the_first_step_has_none():
+    momentum = Momentum(torch.zeros(1, 2))
+    now = evaluation(torch.zeros(1, 2), AHEAD)
+    assert torch.equal(momentum.next_iterate(now, None, torch.tensor([True])), AHEAD)
