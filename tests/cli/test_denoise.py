@@ -14,6 +14,8 @@ from PIL import Image
 import torchdeal as td
 from torchdeal.cli import run
 
+ROUGH = ("--tolerance", 0.1)  # where the picture does not matter
+
 
 def save(path, name="camera", size=24, sigma=20, **options):
     clean = picture(name, size, **options)
@@ -58,9 +60,10 @@ def test_sigma_means_the_same_at_every_bit_depth(deal):
 def test_a_small_part_of_a_bit_depth_is_as_good_as_all_of_it(deal):
     clean, image = save("in.png")
     tifffile.imwrite("dark.tif", image.astype(np.uint16) * 4)  # 10 bits of a camera in a file of 16
-    assert deal("denoise", "dark.tif", "dark_out.tif", "--sigma", 20 * 4 / 257)[0] == 0
+    assert deal("denoise", "dark.tif", "dark_out.tif", "--sigma", 20 * 4 / 257, "--tolerance", 1e-2)[0] == 0
     error, best = (
-        np.mean((array - clean) ** 2) for array in (tifffile.imread("dark_out.tif") / 4, td.denoise(image, 20))
+        np.mean((array - clean) ** 2)
+        for array in (tifffile.imread("dark_out.tif") / 4, td.denoise(image, 20, tolerance=1e-2))
     )
     assert error < 1.1 * best
 
@@ -68,7 +71,7 @@ def test_a_small_part_of_a_bit_depth_is_as_good_as_all_of_it(deal):
 def test_colour_and_gray_models_are_chosen_by_the_image(deal):
     save("gray.png")
     save("color.png", "astronaut")
-    code, out, _ = deal("denoise", "gray.png", "color.png", "out", "--sigma", 20, "--json")
+    code, out, _ = deal("denoise", "gray.png", "color.png", "out", "--sigma", 20, *ROUGH, "--json")
     report = json.loads(out)
     assert code == 0
     assert [r["model"] for r in report["results"]] == ["gray", "color"]
@@ -94,7 +97,7 @@ def test_folder(deal):
     for index in range(2):
         save(f"in/{index}.png", row=10 * index)
     Path("in/notes.txt").touch()
-    code, out, _ = deal("denoise", "in", "out", "--sigma", 20)
+    code, out, _ = deal("denoise", "in", "out", "--sigma", 20, *ROUGH)
     assert code == 0
     assert sorted(os.listdir("out")) == ["0.png", "1.png"]
     assert out.count("CONVERGED") == 2
@@ -103,7 +106,7 @@ def test_folder(deal):
 def test_stack_in_colour(deal):
     frames = np.stack([noisy(picture("astronaut", 20, r), 15)[0].permute(1, 2, 0).numpy() for r in (0, 30)])
     np.save("stack.npy", frames)
-    code, out, _ = deal("denoise", "stack.npy", "out.npy", "--sigma", 15, "--json")
+    code, out, _ = deal("denoise", "stack.npy", "out.npy", "--sigma", 15, *ROUGH, "--json")
     assert code == 0
     assert json.loads(out)["results"][0]["model"] == "color"
     assert np.load("out.npy").shape == (2, 20, 20, 3)
@@ -112,7 +115,7 @@ def test_stack_in_colour(deal):
 def test_data_range_into_an_8_bit_format(deal):
     values = noisy(picture(size=20), 15)[0, 0].numpy()
     np.save("in.npy", values * 4000)
-    assert deal("denoise", "in.npy", "out.png", "--sigma", 15, "--data-range", 4000)[0] == 0
+    assert deal("denoise", "in.npy", "out.png", "--sigma", 15, "--data-range", 4000, *ROUGH)[0] == 0
     assert abs(np.asarray(Image.open("out.png")).mean() / 255 - values.mean()) < 0.01
 
 
@@ -138,7 +141,7 @@ def test_an_unknown_format_leaves_no_folder(deal):
 def test_stack(deal):
     frames = np.stack([(noisy(picture(size=20, row=r), 15)[0, 0].clamp(0, 1) * 65535).numpy() for r in (0, 30)])
     tifffile.imwrite("stack.tif", frames.round().astype(np.uint16), photometric="minisblack")
-    assert deal("denoise", "stack.tif", "out.tif", "--sigma", 15)[0] == 0
+    assert deal("denoise", "stack.tif", "out.tif", "--sigma", 15, *ROUGH)[0] == 0
     result = tifffile.imread("out.tif")
     assert result.shape == (2, 20, 20)
     assert result.dtype == np.uint16
@@ -146,7 +149,7 @@ def test_stack(deal):
 
 def test_sigma_is_estimated(deal):
     save("in.png", size=64, sigma=30)
-    code, out, _ = deal("denoise", "in.png", "out.png", "--json")
+    code, out, _ = deal("denoise", "in.png", "out.png", *ROUGH, "--json")
     assert code == 0
     assert json.loads(out)["results"][0]["sigma"] == pytest.approx(30, rel=0.2)
 
@@ -154,8 +157,8 @@ def test_sigma_is_estimated(deal):
 def test_own_weights(deal):
     save("in.png")
     td.save(td.load("gray"), "mine.safetensors")
-    assert deal("denoise", "in.png", "a.png", "--sigma", 20, "--model", "mine.safetensors")[0] == 0
-    assert deal("denoise", "in.png", "b.png", "--sigma", 20)[0] == 0
+    assert deal("denoise", "in.png", "a.png", "--sigma", 20, "--model", "mine.safetensors", *ROUGH)[0] == 0
+    assert deal("denoise", "in.png", "b.png", "--sigma", 20, *ROUGH)[0] == 0
     assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
 
 
@@ -181,7 +184,7 @@ def test_channelwise(deal):
     code, _, err = deal("denoise", "in.png", "out.png", "--sigma", 20, "--model", "gray")
     assert code == 1
     assert "channelwise" in err
-    assert deal("denoise", "in.png", "out.png", "--sigma", 20, "--channelwise")[0] == 0
+    assert deal("denoise", "in.png", "out.png", "--sigma", 20, "--channelwise", *ROUGH)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_one_bad_file_does_not_stop_the_others(deal):
     os.mkdir("in")
     save("in/good.png")
     Path("in/bad.png").write_text("hello")
-    code, out, err = deal("denoise", "in", "out", "--sigma", 20)
+    code, out, err = deal("denoise", "in", "out", "--sigma", 20, *ROUGH)
     assert code == 1
     assert "good.png" in out
     assert "bad.png" in err

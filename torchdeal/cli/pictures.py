@@ -35,11 +35,11 @@ class PictureTask(Task[Tensor, PictureKind]):
 
     def read(self, path: Path) -> tuple[Sequence[Tensor], PictureKind]:
         file = files.read(path)
-        pictures, image_format = to_tensor(file.pixels, data_range=self.settings.data_range)
-        image_format = replace(image_format, data_range=image_format.data_range / WHITE)
+        white = to_tensor(file.pixels, data_range=self.settings.data_range)[1].data_range  # checked, too
+        pictures, image_format = to_tensor(file.pixels, data_range=white / WHITE)
         if self.settings.simulate:  # may crop the picture, but not what is transparent in it
             image_format = replace(image_format, alpha=None)
-        return (pictures * WHITE).split(1), (file, image_format)
+        return pictures.split(1), (file, image_format)
 
     def problem(
         self,
