@@ -1,0 +1,48 @@
+"""The options that commands share."""
+
+from dataclasses import fields
+
+import pytest
+from typer.main import get_command
+
+from torchdeal.cli import app
+from torchdeal.cli.options import Settings
+
+ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for field in fields(Settings)}
+MISSING = {
+    "denoise": {"lam", "model-sigma"},  # both are learned
+    "deblur": set(),
+    "upscale": set(),
+    "inpaint": set(),
+    "mri": {"channelwise", "data-range"},
+    "ct": {"channelwise", "data-range"},
+}
+
+
+@pytest.mark.parametrize("command", MISSING)
+def test_each_command_has_those_that_mean_something_to_it(command):
+    parameters = get_command(app).commands[command].params
+    options = [name.removeprefix("--") for parameter in parameters for name in parameter.opts]
+    assert ALL - set(options) == MISSING[command]
+    assert len(options) == len(set(options))
+    assert "settings" not in options
+
+
+def test_one_that_a_command_does_not_have_is_a_usage_error(deal):
+    code, _, err = deal("denoise", "in.png", "out.png", "--lam", "1")
+    assert code == 2
+    assert "--lam" in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sigma": -1.0}, "--sigma must be finite and at least 0, got -1"),
+        ({"model_sigma": float("inf")}, "--model-sigma must be finite"),
+        ({"lam": 0.0}, "--lam must be finite and above 0"),
+        ({"save_degraded": "x.png"}, "use it with --simulate"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**settings)
