@@ -201,7 +201,8 @@ def _pack_mask(
     feature = tl.arange(0, WIDE)[None, :]
     stored = (column < packed_width * PACK) & (feature < FEATURES)
     source = ((sample * FEATURES + feature) * height + row) * width + column
-    value = tl.load(mask + source, mask=stored & (column < width) & (row < height), other=0.0)
+    visible = tl.where(row < height, width, 0)  # how many pixels of this row the image has
+    value = tl.load(mask + source, mask=stored & (column < visible), other=0.0)
     place = _packed_place(sample, row, column, packed_height, packed_width, PACK)
     tl.store(out + place * FEATURES + feature, value.to(out.dtype.element_ty), mask=stored)
 
