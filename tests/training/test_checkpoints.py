@@ -66,11 +66,11 @@ def test_what_is_not_a_checkpoint_is_refused(make_trainer, tmp_path):
         make_trainer().resume(tmp_path / "nowhere")
 
 
-def rewrite(trainer, *, drop=None, progress=None, config=None):
+def rewrite(trainer, *, drop=None, state=None, config=None):
     """Another checkpoint in the place of the one that is there."""
     tensors, was, settings = load_checkpoint(checkpoint(trainer))
     tensors = {name: value for name, value in tensors.items() if name != drop}
-    save_checkpoint(checkpoint(trainer), tensors, replace(was, **(progress or {})), settings | (config or {}))
+    save_checkpoint(checkpoint(trainer), tensors, replace(was, **(state or {})), settings | (config or {}))
 
 
 def test_a_checkpoint_of_another_run_is_refused(make_trainer):
@@ -78,10 +78,10 @@ def test_a_checkpoint_of_another_run_is_refused(make_trainer):
     trainer.run(until=1)
     with pytest.raises(CheckpointError, match=r"other settings \(optimiser.lr was 0.005, is 0.25\)"):
         make_trainer(optimiser={"lr": 0.25}).resume(checkpoint(trainer))
-    rewrite(trainer, progress={"processes": 2})
+    rewrite(trainer, state={"processes": 2})
     with pytest.raises(CheckpointError, match="made by 2 processes, this run has 1"):
         make_trainer().resume(checkpoint(trainer))
-    rewrite(trainer, progress={"processes": 1}, drop="model.kappa")
+    rewrite(trainer, state={"processes": 1}, drop="model.kappa")
     with pytest.raises(CheckpointError, match=r"does not fit the model [^$]*kappa"):
         make_trainer().resume(checkpoint(trainer))
     rewrite(trainer, config={"future": {}})

@@ -24,6 +24,8 @@ train = ["train"]
 validation = ["validation"]
 patch = 16
 batch = 2
+[task]
+validation_sigma = [25]
 [iterations]
 outer = [[0.0, 1, 2]]
 again = [1, 1]

@@ -88,7 +88,7 @@ def work(folder, pictures):
         resumed.resume(folder / "stopped" / CHECKPOINT)
         if rank == 0:
             shutil.copytree(folder / "stopped", folder / "torchrun")
-        assert resumed.progress.step == STOP
+        assert resumed.state.step == STOP
         resumed.run()
         save_file(tensors(resumed), folder / f"resumed{rank}.safetensors")
 
@@ -148,8 +148,8 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(done):
 
 
 def test_the_checkpoint_holds_the_points_of_all_processes(done, pictures):
-    values, progress, _ = load_checkpoint(done / "whole" / CHECKPOINT)
-    assert progress.processes == 2
+    values, state, _ = load_checkpoint(done / "whole" / CHECKPOINT)
+    assert state.processes == 2
     for rank in (0, 1):
         own = load_file(done / f"whole{rank}.safetensors")
         for slot in (0, 1):

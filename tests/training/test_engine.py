@@ -9,7 +9,7 @@ from torchdeal.operators import Blur, Identity, Operator
 from torchdeal.training import engine as engines
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
-from torchdeal.training.engine import DirectEngine, PackedEngine, choose_engine
+from torchdeal.training.engine import DirectEngine, Equation, PackedEngine, choose_engine
 from torchdeal.training.step import TrainingStep
 
 OPERATORS = {
@@ -58,10 +58,10 @@ def test_packed_equals_direct(channels, operator):
         weights = model.weights()
         engine = choose_engine(weights, batch.clean, name)
         lam, alpha = weights.lam(batch.sigma), weights.alpha(batch.sigma)
-        z = batch.measured
+        z, equation = batch.measured, Equation(b, batch.operator, lam, alpha)
         for _ in range(3):
-            z = z + engine.correction(z, b, batch.operator, lam, alpha)
-        x, mask = engine.step(z, b, batch.operator, lam, alpha)
+            z = z + engine.correction(z, equation)
+        x, mask = engine.step(z, equation)
         change = engine.mask(x, alpha) - mask
         loss = (x - batch.clean).square().sum() + change.square().sum()
         results.append((z.detach(), x.detach(), loss.detach(), change.detach(), gradients(loss, model)))
@@ -100,11 +100,11 @@ def test_the_gradient_of_the_loss_is_that_of_a_dense_solve(engine, operator):
     gamma = 0.7  # large: all three terms count
     model, batch = bent_model(), random_batch(operator=OPERATORS[operator])
     before = torch.rand_like(batch.clean)
-    outcome = TrainingStep(model, LossConfig(gamma=gamma), engine=engine)(batch, before)
+    result = TrainingStep(model, LossConfig(gamma=gamma), engine=engine)(batch, before)
     x, loss = dense_loss(model, batch, before, gamma)
-    assert relative(outcome.x, x.detach()) < 1e-8
-    assert relative(outcome.loss.detach(), loss.detach()) < 1e-8
-    found, expected = gradients(outcome.loss, model), gradients(loss, model)
+    assert relative(result.x, x.detach()) < 1e-8
+    assert relative(result.loss.detach(), loss.detach()) < 1e-8
+    found, expected = gradients(result.loss, model), gradients(loss, model)
     for name, gradient in expected.items():
         assert relative(found[name], gradient) < 1e-8, name
 
@@ -116,11 +116,11 @@ def test_a_step_before_the_backward_changes_nothing(engine):
     step = TrainingStep(model, LossConfig(gamma=0.1), engine=engine)
 
     def gradient(interrupted):
-        outcome = step(batch, batch.measured)
+        result = step(batch, batch.measured)
         if interrupted:
             other = random_batch()
             step(Batch(other.clean, other.operator, 1 - other.measured, 2 * other.sigma), 1 - other.measured)
-        return gradients(outcome.loss, model)
+        return gradients(result.loss, model)
 
     alone, interrupted = gradient(False), gradient(True)
     assert all(torch.equal(alone[name], interrupted[name]) for name in alone)
@@ -132,11 +132,11 @@ def test_later_weights_take_the_place_of_earlier_ones():
     for name in ("direct", "packed"):
         first, second = bent_model().weights(), small_model(features=4, seed=3).weights()
         lam, alpha = second.lam(batch.sigma), second.alpha(batch.sigma)
-        arguments = batch.measured, batch.measured, batch.operator, lam, alpha
+        arguments = batch.measured, Equation(batch.measured, batch.operator, lam, alpha)
         kept, new = choose_engine(first, batch.clean, name), choose_engine(second, batch.clean, name)
         before = kept.correction(*arguments)
-        kept.prepare(second)
-        kept.load(second)
+        kept.freeze(second)
+        kept.track(second)
         assert torch.equal(kept.correction(*arguments), new.correction(*arguments))
         assert torch.equal(kept.step(*arguments)[0], new.step(*arguments)[0])
         assert relative(before, new.correction(*arguments)) > 1e-3

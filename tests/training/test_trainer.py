@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 import torchdeal as td
 from torchdeal.training import DivergedError, Listener
-from torchdeal.training.config import OptimiserConfig
+from torchdeal.training.optimiser import learning_rate
 from torchdeal.training.state import load_checkpoint
-from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG, learning_rate
+from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG
 
 
 def checkpoint(trainer):
@@ -26,7 +26,7 @@ def checkpoint(trainer):
 
 def assert_same_state(one, other):
     """Weights, averages, optimiser and pool, to the last bit; as saved, and as they are in memory."""
-    assert one.progress.step == other.progress.step
+    assert one.state.step == other.state.step
     assert_same_tensors(load_checkpoint(checkpoint(one))[0], load_checkpoint(checkpoint(other))[0])
     assert_same_tensors(one.model.state_dict(), other.model.state_dict())
     assert_same_tensors(one.average.state_dict(), other.average.state_dict())
@@ -45,7 +45,7 @@ def test_training_improves_the_validation_psnr(make_trainer):
     trainer.run()
     after = trainer.validation.scores(trainer.average)[0].psnr
     assert after > before + 3  # 19.6 and 25.0 dB when this was written
-    assert trainer.progress.best_psnr == after
+    assert trainer.state.best_psnr == after
 
 
 def test_a_penalty_on_slow_convergence_makes_it_faster(make_trainer):
@@ -56,15 +56,14 @@ def test_a_penalty_on_slow_convergence_makes_it_faster(make_trainer):
         engine="packed",
         listener=Listener(report=reports.append),
         loss={"slowness": 100.0, "contraction": 0.0, "occasional": 1},
-        data={"patch": 32},
         task={"sigma": [50, 50]},
-        iterations={"outer": [[0.0, 8, 8]]},
-        optimiser={"steps": 12, "lr": 1e-3},
-        run={"report_every": 3},
+        iterations={"outer": [[0.0, 8, 8]], "pool": 1, "visits": 100},  # the same batch each time
+        optimiser={"steps": 6, "lr": 2e-3},
+        run={"report_every": 2},
     )
     trainer.run()
     first, *_, last = (report.contraction for report in reports)
-    assert last < first - 0.1, [r.contraction for r in reports]
+    assert last < first - 0.1, [r.contraction for r in reports]  # 0.69, 0.45 and 0.27 when this was written
     assert f"contraction {last:.3f}" in str(reports[-1])
 
 
@@ -104,8 +103,8 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(make_trainer, engine):
     stopped.run(until=7)  # 3 slots: in the middle of a round
     resumed = make_trainer("stopped", engine=engine)
     resumed.resume(checkpoint(stopped))
-    assert resumed.progress.step == 7
-    assert resumed.progress.seconds == stopped.progress.seconds
+    assert resumed.state.step == 7
+    assert resumed.state.seconds == stopped.state.seconds
     resumed.run(until=14)
     assert_same_state(whole, resumed)
     assert not torch.equal(stopped.model.kappa, resumed.model.kappa)
@@ -120,7 +119,7 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(make_trainer):
     killed.run(until=8)
     resumed = make_trainer("killed", engine="packed", run={"save_every": 5, "report_every": 4})
     resumed.resume(checkpoint(killed))
-    assert resumed.progress.step == 5
+    assert resumed.state.step == 5
     resumed.run(until=10)
     assert_same_state(whole, resumed)
 
@@ -129,10 +128,10 @@ def test_a_run_can_be_called_again(make_trainer):
     whole, parts = make_trainer("whole", engine="packed"), make_trainer("parts", engine="packed")
     whole.run(until=4)
     parts.run(until=0)
-    assert parts.progress.step == 0
+    assert parts.state.step == 0
     parts.run(seconds=0)
     assert parts.stop_reason == "0 seconds are over"
-    assert parts.progress.step == 0
+    assert parts.state.step == 0
     for step in (1, 4):
         parts.run(until=step)
         assert parts.stop_reason is None
@@ -145,7 +144,7 @@ def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(mak
         engine="packed", listener=Listener(report=lambda report: os.kill(os.getpid(), signal.SIGINT))
     )
     trainer.run()
-    assert trainer.progress.step == 4
+    assert trainer.state.step == 4
     assert trainer.stop_reason == "SIGINT"
     assert signal.getsignal(signal.SIGINT) is before
     assert load_checkpoint(checkpoint(trainer))[1].step == 4
@@ -156,15 +155,15 @@ def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(mak
 
 def poison(trainer, steps):
     """The loss is not finite in these steps."""
-    forward = trainer.loss.forward
+    forward = trainer.training_step.forward
 
     def poisoned(*arguments):
-        outcome = forward(*arguments)
-        if trainer.progress.step not in steps:
-            return outcome
-        return replace(outcome, loss=outcome.loss * math.nan, x=outcome.x * math.nan)
+        result = forward(*arguments)
+        if trainer.state.step not in steps:
+            return result
+        return replace(result, loss=result.loss * math.nan, x=result.x * math.nan)
 
-    trainer.loss.forward = poisoned
+    trainer.training_step.forward = poisoned
 
 
 def test_a_rate_that_is_too_high_ends_the_run(make_trainer):
@@ -212,42 +211,13 @@ def test_many_gradients_that_are_not_finite_end_the_run(make_trainer):
 
 
 def test_the_gradient_is_clipped(make_trainer):
-    trainer = make_trainer(engine="packed", optimiser={"clip": 0.5})
-    for norm, expected in ((3.0, 0.5), (0.1, 0.1), (math.inf, 0.0), (math.nan, 0.0)):
-        for parameter in trainer.model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        trainer.model.kappa.grad[7] = norm
-        found = float(trainer._clip())
-        assert found == pytest.approx(norm, nan_ok=True)
-        total = math.sqrt(sum(float(p.grad.square().sum()) for p in trainer.model.parameters()))
-        assert total == pytest.approx(expected, abs=1e-5)
-
-
-# Rates
-
-
-def test_the_cosine_schedule():
-    config = OptimiserConfig(steps=100, lr=1.0, final_lr=0.2, warmup=0)
-    assert learning_rate(0, config) == 1.0
-    assert learning_rate(50, config) == pytest.approx(0.6)
-    assert learning_rate(100, config) == pytest.approx(0.2)
-    rates = [learning_rate(step, config) for step in range(101)]
-    assert rates == sorted(rates, reverse=True)
-
-
-def test_the_start_is_linear():
-    config = OptimiserConfig(steps=10**9, lr=1.0, warmup=9)
-    assert [learning_rate(step, config) for step in range(12)] == pytest.approx([*[k / 10 for k in range(1, 11)], 1, 1])
-
-
-def test_restarts_come_after_cycles_that_double():
-    config = OptimiserConfig(steps=1000, lr=1.0, final_lr=0.0, warmup=0, schedule="restarts", cycle=10)
-    rates = [learning_rate(step, config) for step in range(150)]
-    assert [step for step, rate in enumerate(rates) if rate == 1.0] == [0, 10, 30, 70]
-    assert rates[5] == pytest.approx(0.5)
-    assert rates[20] == pytest.approx(0.5)
-    assert rates[50] == pytest.approx(0.5)
-    assert rates[30:70] == sorted(rates[30:70], reverse=True)
+    reports = []
+    options = {"optimiser": {"clip": 0.5}, "run": {"report_every": 1}, "listener": Listener(report=reports.append)}
+    trainer = make_trainer(engine="packed", **options)
+    trainer.run(until=1)
+    norm = math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in trainer.model.parameters()))
+    assert reports[0].gradient > 1
+    assert norm == pytest.approx(0.5, rel=1e-3)
 
 
 def test_the_average_is_that_of_the_weights(make_trainer):
@@ -274,7 +244,7 @@ def test_the_log_and_the_best_weights(make_trainer):
     assert entries[0]["report"]["steps"] == 16
     psnrs = {line["validation"]["step"]: line["validation"]["scores"][0]["psnr"] for line in entries[1::2]}
     best = max(psnrs, key=psnrs.get)
-    assert (trainer.progress.best_step, trainer.progress.best_psnr) == (best, psnrs[best])
+    assert (trainer.state.best_step, trainer.state.best_psnr) == (best, psnrs[best])
 
     weights = td.load(trainer.folder / BEST)
     assert (weights.channels, weights.features) == (1, 4)
@@ -296,20 +266,20 @@ def test_worse_weights_do_not_replace_the_best(make_trainer):
     trainer = make_trainer(validated=True, engine="packed", run={"validate_every": 1})
     trainer.run(until=1)
     before = (trainer.folder / BEST).read_bytes()
-    trainer.progress = replace(trainer.progress, best_psnr=99.0)
+    trainer.state = replace(trainer.state, best_psnr=99.0)
     trainer.run(until=2)
     assert (trainer.folder / BEST).read_bytes() == before
-    assert trainer.progress.best_step == 1
+    assert trainer.state.best_step == 1
 
 
 def test_the_report_is_the_mean_of_its_steps(make_trainer):
-    reports, outcomes = [], []
+    reports, results = [], []
     trainer = make_trainer(engine="packed", listener=Listener(report=reports.append))
-    forward = trainer.loss.forward
-    trainer.loss.forward = lambda *arguments: outcomes.append(forward(*arguments)) or outcomes[-1]
+    forward = trainer.training_step.forward
+    trainer.training_step.forward = lambda *arguments: results.append(forward(*arguments)) or results[-1]
     trainer.run(until=8)
     assert len(reports) == 2
-    for report, seen in zip(reports, (outcomes[:4], outcomes[4:]), strict=True):
+    for report, seen in zip(reports, (results[:4], results[4:]), strict=True):
         assert report.loss == pytest.approx(sum(float(o.loss.detach()) for o in seen) / 4, rel=1e-5)
         error = sum(float(o.error) for o in seen) / 4 / 16**2
         assert report.psnr == pytest.approx(-10 * math.log10(error), rel=1e-5)

@@ -40,6 +40,7 @@ def train(
     """Train weights, or fine-tune those that exist, for denoising or another task."""
     from torchdeal import training
     from torchdeal.training.board import Board
+    from torchdeal.training.run import EXIT_CODES
     from torchdeal.training.terminal import Display, joined
 
     options = training.Options(config, folder, start, resume, device_name(device), seconds=seconds, data=data)
@@ -47,15 +48,13 @@ def train(
     with Display(messages) as display, contextlib.closing(board) if board else contextlib.nullcontext():
         listeners = [display.listener()] + ([board.listener()] if board else [])
         try:
-            progress, reason = training.train(options, joined(*listeners))
+            state, reason = training.train(options, joined(*listeners))
         except training.DivergedError as error:
             raise ValueError(str(error)) from None
     if reason:
-        complain("Stopped", f"at step {progress.step} ({reason}); go on with --resume")
-        raise typer.Exit({"SIGTERM": 143, "SIGINT": 130}.get(reason, 0))
-    output.print(
-        f"{folder / 'last.safetensors'}: {progress.step} steps, {progress.seconds / 60:.1f} minutes", markup=False
-    )
-    if progress.best_psnr is not None:
-        best = f"best on the validation images at step {progress.best_step}, {progress.best_psnr:.3f} dB"
+        complain("Stopped", f"at step {state.step} ({reason}); go on with --resume")
+        raise typer.Exit(EXIT_CODES.get(reason, 0))
+    output.print(f"{folder / 'last.safetensors'}: {state.step} steps, {state.seconds / 60:.1f} minutes", markup=False)
+    if state.best_psnr is not None:
+        best = f"best on the validation images at step {state.best_step}, {state.best_psnr:.3f} dB"
         output.print(f"{folder / 'best.safetensors'}: {best}", markup=False)

@@ -11,13 +11,9 @@ from pathlib import Path
 import torch
 
 from torchdeal.training.report import Listener
-from torchdeal.training.run import Options, train
+from torchdeal.training.run import EXIT_CODES, Options, train
 from torchdeal.training.trainer import DivergedError
-from torchdeal.training.validation import Score
-
-
-def show_scores(step: int, scores: list[Score], best: bool) -> None:
-    print(f"validation at step {step}: {', '.join(map(str, scores))}{', the best so far' if best else ''}", flush=True)
+from torchdeal.training.validation import describe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,13 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(text, flush=True)
 
     try:
-        progress, reason = train(
-            Options(**vars(given)), Listener(report=message, validated=show_scores, message=message)
-        )
+        listener = Listener(report=message, validated=lambda *told: message(describe(*told)), message=message)
+        state, reason = train(Options(**vars(given)), listener)
     except (ValueError, OSError, DivergedError) as error:
         sys.exit(f"Error: {error}")
-    message(f"stopped at step {progress.step} ({reason}): go on with --resume" if reason else "done")
-    sys.exit({"SIGTERM": 143, "SIGINT": 130}.get(reason or "", 0))
+    message(f"stopped at step {state.step} ({reason}): go on with --resume" if reason else "done")
+    sys.exit(EXIT_CODES.get(reason or "", 0))
 
 
 if __name__ == "__main__":

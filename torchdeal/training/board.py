@@ -11,7 +11,7 @@ from torchdeal.model import DEAL
 from torchdeal.model.filters import impulse_responses
 from torchdeal.training.batches import Batch
 from torchdeal.training.report import Listener, Report
-from torchdeal.training.step import Outcome
+from torchdeal.training.step import StepResult
 from torchdeal.training.validation import Score
 
 FILTERS, PATCHES, GAP = 64, 4, 2
@@ -45,14 +45,14 @@ class Board:
             self.writer.add_scalar(f"validation/outer iterations at sigma {score.sigma:g}", score.iterations, step)
 
     @torch.no_grad()
-    def _example(self, step: int, model: DEAL, batch: Batch, outcome: Outcome) -> None:
+    def _example(self, step: int, model: DEAL, batch: Batch, result: StepResult) -> None:
         weights = model.weights()
         for name, bank in (("W", weights.filters), ("W_mask", weights.mask_filters)):
             self.writer.add_image(f"filters of {name}", _tiles(_stretched(impulse_responses(bank)[:FILTERS])), step)
         for name, values in zip(("phi1", "phi2", "phi3"), weights.phi, strict=True):
             self.writer.add_image(f"splines/{name}", _curve(values), step)
-        seen = [batch.clean, batch.operator.adjoint(batch.measured), outcome.x]
-        masks = weights.mask(outcome.x[:PATCHES], weights.alpha(batch.sigma[:PATCHES])).mean(1, keepdim=True)
+        seen = [batch.clean, batch.operator.adjoint(batch.measured), result.x]
+        masks = weights.mask(result.x[:PATCHES], weights.alpha(batch.sigma[:PATCHES])).mean(1, keepdim=True)
         pictures = [picture[:PATCHES].clamp(0, 1) for picture in seen] + [masks.expand_as(seen[0][:PATCHES])]
         rows = torch.stack(pictures, 1).flatten(0, 1)  # clean, measured, reconstructed, mean mask
         self.writer.add_image("patches, measured, reconstructed, mean mask", _tiles(rows, len(pictures)), step)

@@ -6,71 +6,71 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchdeal.model import SIGMA_MAX, Boundary
 
 SCHEDULES = ("cosine", "restarts")
 OPERATORS = ("identity", "blur", "inpainting")
 
+T = TypeVar("T")
+
 
 class ConfigError(ValueError):
     """A setting that cannot be; the message names it and what it should be."""
+
+
+def setting(default: T, expected: str, holds: Callable[[Any], bool]) -> T:
+    """A field of a section: its default, and in words and as a function what it must be."""
+    return field(default=default, metadata={"expected": expected, "holds": holds})
+
+
+def count(default: int) -> int:
+    return setting(default, "at least 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """What is trained."""
 
-    channels: int = 1
-    boundary: str = "reflect"
-    features: int = 128
-
-    def check(self) -> None:
-        _require(self.channels in (1, 3), "model.channels", "1 (gray) or 3 (colour)", self.channels)
-        _require(self.boundary in [b.value for b in Boundary], "model.boundary", "reflect or zero", self.boundary)
-        _require(1 <= self.features <= 4096, "model.features", "from 1 to 4096; the paper has 128", self.features)
+    channels: int = setting(1, "1 (gray) or 3 (colour)", lambda value: value in (1, 3))
+    boundary: str = setting("reflect", "reflect or zero", lambda value: value in [b.value for b in Boundary])
+    features: int = setting(128, "from 1 to 4096; the paper has 128", lambda value: 1 <= value <= 4096)
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """What it is trained on. Paths are relative to the folder of the config file."""
 
-    train: tuple[str, ...] = ()  # folders, tar files or images
+    train: tuple[str, ...] = setting((), "at least one folder, tar file or image", bool)
     validation: tuple[str, ...] = ()
-    patch: int = 128
-    batch: int = 16
-
-    def check(self) -> None:
-        _require(bool(self.train), "data.train", "at least one folder, tar file or image", list(self.train))
-        _require(self.patch >= 16, "data.patch", "at least 16", self.patch)
-        _require(self.batch >= 1, "data.batch", "at least 1", self.batch)
+    patch: int = setting(128, "at least 16", lambda value: value >= 16)
+    batch: int = count(16)
 
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What is measured: `y = H x + noise`."""
+    """What is measured: `y = H x + noise`. Noise levels are on the 0..255 scale."""
 
-    operator: str = "identity"
+    operator: str = setting("identity", f"one of {', '.join(OPERATORS)}", lambda value: value in OPERATORS)
     kernel: tuple[tuple[float, ...], ...] = ()  # of a blur
-    blur_sigma: float = 0.0  # or the standard deviation of a Gaussian one, in pixels
-    known: float = 0.5  # share of the pixels that inpainting knows
-    sigma: tuple[float, float] = (0.0, SIGMA_MAX)  # noise level, uniform in this interval, on the 0..255 scale
-    validation_sigma: tuple[float, ...] = (15.0, 25.0)
+    blur_sigma: float = setting(0.0, "at least 0", lambda value: 0 <= value < math.inf)  # or that of a Gaussian, pixels
+    known: float = setting(0.5, "above 0 and at most 1", lambda value: 0 < value <= 1)  # share, for inpainting
+    sigma: tuple[float, float] = setting(  # the noise level is uniform in this interval
+        (0.0, SIGMA_MAX), "two numbers, the lower first, at least 0", lambda value: 0 <= value[0] <= value[1] < math.inf
+    )
+    validation_sigma: tuple[float, ...] = setting(
+        (15.0, 25.0), "at least 0", lambda value: all(level >= 0 for level in value)
+    )
 
     def check(self) -> None:
-        _require(self.operator in OPERATORS, "task.operator", f"one of {', '.join(OPERATORS)}", self.operator)
-        low, high = self.sigma
-        _require(0 <= low <= high < math.inf, "task.sigma", "two numbers, the lower first, at least 0", self.sigma)
-        _require(0 <= self.blur_sigma < math.inf, "task.blur_sigma", "at least 0", self.blur_sigma)
         if self.operator == "blur":
             given = bool(self.kernel) != (self.blur_sigma > 0)
             _require(given, "task.kernel", "rows of numbers (or task.blur_sigma above 0, not both)", self.kernel)
             _require(len({len(row) for row in self.kernel}) <= 1, "task.kernel", "rows of equal length", self.kernel)
-        _require(0 < self.known <= 1, "task.known", "above 0 and at most 1", self.known)
-        _require(all(s >= 0 for s in self.validation_sigma), "task.validation_sigma", "at least 0", "a negative one")
 
 
 @dataclass(frozen=True)
@@ -82,22 +82,22 @@ class IterationConfig:
     """
 
     # From this share of the run on: the fewest and most outer iterations of a first visit
-    outer: tuple[tuple[float, int, int], ...] = ((0.0, 8, 18), (0.6, 12, 24), (0.85, 15, 40))
-    again: tuple[int, int] = (2, 4)  # of later visits
-    visits: int = 4
-    pool: int = 16  # batches
+    outer: tuple[tuple[float, int, int], ...] = setting(
+        ((0.0, 8, 18), (0.6, 12, 24), (0.85, 15, 40)),
+        "[[0.0, fewest, most], ...]",
+        lambda value: bool(value) and value[0][0] == 0,
+    )
+    again: tuple[int, int] = setting(  # of later visits
+        (2, 4), "fewest and most, at least 1", lambda value: 1 <= value[0] <= value[1]
+    )
+    visits: int = count(4)
+    pool: int = count(16)  # batches
 
     def check(self) -> None:
-        _require(
-            bool(self.outer) and self.outer[0][0] == 0, "iterations.outer", "[[0.0, fewest, most], ...]", self.outer
-        )
         shares = [share for share, _, _ in self.outer]
         _require(shares == sorted(shares), "iterations.outer", "rows with rising shares of the run", self.outer)
         for _, low, high in self.outer:
             _require(1 <= low <= high, "iterations.outer", "fewest and most, at least 1", (low, high))
-        _require(1 <= self.again[0] <= self.again[1], "iterations.again", "fewest and most, at least 1", self.again)
-        _require(self.visits >= 1, "iterations.visits", "at least 1", self.visits)
-        _require(self.pool >= 1, "iterations.pool", "at least 1", self.pool)
 
     def bounds(self, share: float) -> tuple[int, int]:
         """Fewest and most outer iterations of a first visit, at this share of the run."""
@@ -108,26 +108,20 @@ class IterationConfig:
 class OptimiserConfig:
     """Adam, its schedule, and the moving average that is kept of the weights."""
 
-    steps: int = 20_000
-    lr: float = 5e-4
+    steps: int = count(20_000)
+    lr: float = setting(5e-4, "above 0", lambda value: 0 < value < math.inf)
     final_lr: float = 5e-7
-    warmup: int = 200
-    schedule: str = "cosine"
-    cycle: int = 10_000  # steps of the first cycle of "restarts"; each is twice as long as the one before
-    betas: tuple[float, float] = (0.9, 0.99)
-    clip: float = 100.0  # norm of the gradient at most
-    ema: float = 0.999
+    warmup: int = setting(200, "at least 0", lambda value: value >= 0)
+    schedule: str = setting("cosine", " or ".join(SCHEDULES), lambda value: value in SCHEDULES)
+    cycle: int = count(10_000)  # steps of the first cycle of "restarts"; each is twice as long as the one before
+    betas: tuple[float, float] = setting(
+        (0.9, 0.99), "two numbers from 0 to 1", lambda value: all(0 <= beta < 1 for beta in value)
+    )
+    clip: float = setting(100.0, "above 0", lambda value: value > 0)  # norm of the gradient at most
+    ema: float = setting(0.999, "at least 0 and below 1", lambda value: 0 <= value < 1)
 
     def check(self) -> None:
-        _require(self.steps >= 1, "optimiser.steps", "at least 1", self.steps)
-        _require(0 < self.lr < math.inf, "optimiser.lr", "above 0", self.lr)
         _require(0 <= self.final_lr <= self.lr, "optimiser.final_lr", "from 0 to optimiser.lr", self.final_lr)
-        _require(self.warmup >= 0, "optimiser.warmup", "at least 0", self.warmup)
-        _require(self.schedule in SCHEDULES, "optimiser.schedule", " or ".join(SCHEDULES), self.schedule)
-        _require(self.cycle >= 1, "optimiser.cycle", "at least 1", self.cycle)
-        _require(all(0 <= beta < 1 for beta in self.betas), "optimiser.betas", "two numbers from 0 to 1", self.betas)
-        _require(self.clip > 0, "optimiser.clip", "above 0", self.clip)
-        _require(0 <= self.ema < 1, "optimiser.ema", "at least 0 and below 1", self.ema)
 
 
 @dataclass(frozen=True)
@@ -138,31 +132,20 @@ class LossConfig:
     it shrinks least, and good is `contraction`: the smaller q is, the fewer iterations a reconstruction takes.
     """
 
-    gamma: float = 1e-4
-    slowness: float = 0.0
-    contraction: float = 0.8  # that is good enough
-    occasional: int = 4  # the second and the last term in one of so many steps, and as many times as large
-
-    def check(self) -> None:
-        _require(0 <= self.gamma < math.inf, "loss.gamma", "at least 0", self.gamma)
-        _require(0 <= self.slowness < math.inf, "loss.slowness", "at least 0", self.slowness)
-        _require(0 <= self.contraction < 1, "loss.contraction", "at least 0 and below 1", self.contraction)
-        _require(self.occasional >= 1, "loss.occasional", "at least 1", self.occasional)
+    gamma: float = setting(1e-4, "at least 0", lambda value: 0 <= value < math.inf)
+    slowness: float = setting(0.0, "at least 0", lambda value: 0 <= value < math.inf)
+    contraction: float = setting(0.8, "at least 0 and below 1", lambda value: 0 <= value < 1)  # that is good enough
+    occasional: int = count(4)  # the second and the last term in one of so many steps, and as many times as large
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """The rest."""
 
-    seed: int = 0
-    report_every: int = 50  # steps
-    save_every: int = 1000
-    validate_every: int = 2000
-
-    def check(self) -> None:
-        for name in ("report_every", "save_every", "validate_every"):
-            _require(getattr(self, name) >= 1, f"run.{name}", "at least 1", getattr(self, name))
-        _require(0 <= self.seed < 2**31, "run.seed", "from 0 to 2147483647", self.seed)
+    seed: int = setting(0, "from 0 to 2147483647", lambda value: 0 <= value < 2**31)
+    report_every: int = count(50)  # steps
+    save_every: int = count(1000)
+    validate_every: int = count(2000)
 
 
 @dataclass(frozen=True)
@@ -180,7 +163,13 @@ class Config:
     def check(self) -> None:
         """Raise ConfigError for what cannot be."""
         for part in dataclasses.fields(self):
-            getattr(self, part.name).check()
+            section = getattr(self, part.name)
+            for entry in dataclasses.fields(section):
+                value, rule = getattr(section, entry.name), entry.metadata
+                if rule:
+                    _require(rule["holds"](value), f"{part.name}.{entry.name}", rule["expected"], value)
+            if hasattr(section, "check"):  # what concerns several settings
+                section.check()
 
 
 def read_config(path: Path) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,22 +72,15 @@ class ImageSet:
         return self.pixels[index].float() / 255
 
 
-def read_images(
-    sources: Sequence[str | os.PathLike[str]],
-    *,
-    channels: int,
-    patch: int = 128,
-    progress: Callable[[int], None] | None = None,
-) -> ImageSet:
+def read_images(sources: Sequence[str | os.PathLike[str]], *, channels: int, patch: int = 128) -> ImageSet:
     """Read all JPEG, PNG and WebP images from folders, with their subfolders, and from tar files.
 
     Args:
         sources: folders, tar files (compressed or not) or images.
         channels: 1 converts colour to gray, 3 gray to colour.
         patch: side of the patches; smaller images are skipped.
-        progress: called with the number of files that are done.
     """
-    images, skipped = read_pictures(sources, channels=channels, smallest=patch, progress=progress)
+    images, skipped = read_pictures(sources, channels=channels, smallest=patch)
     sizes = torch.tensor([image.shape[1:] for image in images])
     lengths = torch.tensor([image.size for image in images])
     pixels = torch.from_numpy(np.concatenate([image.ravel() for image in images]))
@@ -95,20 +88,14 @@ def read_images(
 
 
 def read_pictures(
-    sources: Sequence[str | os.PathLike[str]],
-    *,
-    channels: int,
-    smallest: int,
-    progress: Callable[[int], None] | None = None,
+    sources: Sequence[str | os.PathLike[str]], *, channels: int, smallest: int
 ) -> tuple[list[np.ndarray], list[Skipped]]:
     """The images of the sources, uint8 `(C, H, W)`, height and width at least `smallest`; and what was skipped."""
     images, skipped = [], []
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding up the other threads
         entries = ((name, data, channels, smallest) for source in sources for name, data in _files(Path(source)))
-        for done, image in enumerate(pool.map(_decode, entries), 1):
+        for image in pool.map(_decode, entries):
             (skipped if isinstance(image, Skipped) else images).append(image)
-            if progress:
-                progress(done)
     if not images:
         reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
         raise ValueError(f"no usable image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))

@@ -161,8 +161,16 @@ class DirectEngine(Engine):
         return loose_correction(self.backend, x, equation, self.cg_iterations)
 
     def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        options = {"lam": equation.lam, "alpha": equation.alpha, "start": z if start is None else start}
-        return attentive_step(z, equation.b, equation.operator, self.weights, **options, tolerance=EXACT)
+        return attentive_step(
+            z,
+            equation.b,
+            equation.operator,
+            self.weights,
+            lam=equation.lam,
+            alpha=equation.alpha,
+            start=z if start is None else start,
+            tolerance=EXACT,
+        )
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.weights.mask(x, alpha)

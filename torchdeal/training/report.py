@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdeal.metrics import decibels
 from torchdeal.model import DEAL
 from torchdeal.training.batches import Batch
-from torchdeal.training.step import Outcome
+from torchdeal.training.step import StepResult
 from torchdeal.training.validation import Score
+
+LEAST_ERROR = 1e-12  # a PSNR of 120 dB: JSON has no infinity
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,15 @@ class Listener:
 
     report: Callable[[Report], None] = lambda report: None
     validated: Callable[[int, list[Score], bool], None] = lambda step, scores, best: None
-    example: Callable[[int, DEAL, Batch, Outcome], None] = lambda step, model, batch, outcome: None
+    example: Callable[[int, DEAL, Batch, StepResult], None] = lambda step, model, batch, result: None
     message: Callable[[str], None] = lambda text: None
 
 
-@dataclass(frozen=True)
-class Means:
-    """Over some steps; where a gradient was not finite, the step counts only as bad."""
-
-    loss: float
-    error: float
-    gradient: float
-    contraction: float | None
-    iterations: float
-    cg_iterations: float
-    steps_per_second: float
-    bad: float  # share of the steps
-
-
 class Tally:
-    """Sums over steps, kept on the device: reading them makes it wait."""
+    """Sums over the steps since the last report, kept on the device: reading them makes it wait.
+
+    Where the loss or the gradient was not finite, a step counts only as bad.
+    """
 
     def __init__(self, device: torch.device):
         self.sums = torch.zeros(6, device=device)  # loss, error, gradient, bad steps, contraction and its count
@@ -79,28 +71,33 @@ class Tally:
         self.iterations += iterations
         self.count += 1
 
-    def add(self, outcome: Outcome, norm: Tensor) -> None:
-        loss = outcome.loss.detach()
+    def add(self, result: StepResult, norm: Tensor) -> None:
+        loss = result.loss.detach()
         good = torch.isfinite(norm) & torch.isfinite(loss)
-        values = [torch.where(good, value, 0) for value in (loss, outcome.error, norm)]
+        values = [torch.where(good, value, 0) for value in (loss, result.error, norm)]
         contraction = [torch.zeros_like(loss)] * 2  # and how many
-        if outcome.contraction is not None:
-            contraction = [outcome.contraction, torch.ones_like(loss)]
+        if result.contraction is not None:
+            contraction = [result.contraction, torch.ones_like(loss)]
         self.sums += torch.stack([*values, (~good).to(norm.dtype), *contraction])
 
-    def take(self, cg_iterations: float) -> Means:
-        """The means since the last time, with those CG iterations in all; then everything starts from zero."""
+    def bad_share(self) -> float:
+        """Of the steps."""
+        return float(self.sums[3]) / self.count
+
+    def report(self, *, step: int, steps: int, lr: float, seconds: float, cg_iterations: float, pixels: int) -> Report:
+        """The means since the last time, with those CG iterations in all, and patches of so many numbers."""
         loss, error, norm, bad, contraction, known = self.sums.tolist()
         good = max(self.count - bad, 1e-9)
-        means = Means(
+        return Report(
+            step=step,
+            steps=steps,
             loss=loss / good,
-            error=error / good,
+            psnr=decibels(max(error / good / pixels, LEAST_ERROR)),
+            lr=lr,
             gradient=norm / good,
-            contraction=contraction / known if known else None,
             iterations=self.iterations / self.count,
             cg_iterations=cg_iterations / self.count,
+            contraction=contraction / known if known else None,
             steps_per_second=self.count / max(time.monotonic() - self.started, 1e-9),
-            bad=bad / self.count,
+            seconds=seconds,
         )
-        self.restart()
-        return means

@@ -20,9 +20,11 @@ from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, read_config
 from torchdeal.training.data import ImageSet, read_images
 from torchdeal.training.report import Listener
-from torchdeal.training.state import CheckpointError, Progress
+from torchdeal.training.state import CheckpointError, RunState
 from torchdeal.training.trainer import CHECKPOINT, Trainer
 from torchdeal.training.validation import Validation
+
+EXIT_CODES = {"SIGTERM": 143, "SIGINT": 130}  # of a process that was stopped, as shells have them
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Options:
     data: Path | None = None  # where the paths of the config begin; by default where the config is
 
 
-def train(options: Options, listener: Listener) -> tuple[Progress, str | None]:
+def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
     """Train as the config says; returns where the run stands, and why it stopped early, if it did."""
     config = read_config(options.config)
     checkpoint = options.output / CHECKPOINT
@@ -66,9 +68,9 @@ def train(options: Options, listener: Listener) -> tuple[Progress, str | None]:
         )
         if options.resume:
             trainer.resume(checkpoint)
-            listener.message(f"going on from step {trainer.progress.step}")
-        progress = trainer.run(seconds=options.seconds)
-    return progress, trainer.stop_reason
+            listener.message(f"going on from step {trainer.state.step}")
+        state = trainer.run(seconds=options.seconds)
+    return state, trainer.stop_reason
 
 
 def _start(options: Options, config: Config) -> DEAL | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchdeal.io.atomic import replacing
+from torchdeal.training.config import Config, ConfigError, parse_config
 
 FORMAT = "torchdeal-training-1"
 
@@ -23,7 +23,7 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunState:
     """Where a run stands, apart from its tensors."""
 
     step: int = 0
@@ -34,13 +34,13 @@ class Progress:
     started_from: str | None = None  # the weights that the run began with
 
 
-def save_checkpoint(path: Path, tensors: dict[str, Tensor], progress: Progress, config: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: RunState, config: dict[str, Any]) -> None:
     """All of it or nothing: a checkpoint that is there already survives a full disk."""
     from safetensors.torch import save_file
 
     metadata = {
         "format": FORMAT,
-        "progress": json.dumps(dataclasses.asdict(progress)),
+        "progress": json.dumps(dataclasses.asdict(state)),
         "config": json.dumps(config),
     }
     with writing(path), replacing(path) as temporary:
@@ -58,7 +58,7 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress, dict[str, Any]]:
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], RunState, dict[str, Any]]:
     """The tensors, where the run stands, and its settings."""
     from safetensors import SafetensorError, safe_open
 
@@ -70,31 +70,26 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress, dict[str, 
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path}: not a checkpoint of training (weights go to --from, not --resume)")
-        known = {field.name for field in dataclasses.fields(Progress)}
+        known = {field.name for field in dataclasses.fields(RunState)}
         values = {key: value for key, value in json.loads(metadata["progress"]).items() if key in known}
-        return tensors, Progress(**values), json.loads(metadata["config"])
+        return tensors, RunState(**values), json.loads(metadata["config"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path}: the checkpoint is damaged ({error}); start anew, or from a copy") from None
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
-    """The state of Adam, with the names of the parameters."""
-    states = optimiser.state_dict()["state"]
-    return {
-        f"adam.{names[i]}.{key}": torch.as_tensor(value) for i, state in states.items() for key, value in state.items()
-    }
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimiser_tensors`."""
-    content = optimiser.state_dict()
-    content["state"] = {
-        i: {
-            key: tensors[f"adam.{name}.{key}"]
-            for key in ("step", "exp_avg", "exp_avg_sq")
-            if f"adam.{name}.{key}" in tensors
-        }
-        for i, name in enumerate(names)
-        if f"adam.{name}.step" in tensors
-    }
-    optimiser.load_state_dict(content)
+def check_settings(found: dict[str, Any], config: Config, path: Path) -> None:
+    """Raise CheckpointError if the settings of a checkpoint are not those of the run."""
+    try:
+        same = parse_config(found) == config
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its settings are not those of this version ({error}); start anew") from None
+    if same:
+        return
+    ours = json.loads(json.dumps(dataclasses.asdict(config)))
+    differences = (
+        f"{section}.{key} was {found.get(section, {}).get(key)!r}, is {value!r}"
+        for section, values in ours.items()
+        for key, value in values.items()
+        if found.get(section, {}).get(key) != value
+    )
+    raise CheckpointError(f"{path}: made with other settings ({next(differences, 'its settings')})")

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.model import DEAL, Weights
 from torchdeal.model.spline import PHI_END, SIGMA_END, SIGMA_START
-from torchdeal.operators import Operator
 from torchdeal.solvers import extrapolation
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
-from torchdeal.training.engine import Engine, PackedEngine, choose_engine
+from torchdeal.training.engine import Engine, Equation, PackedEngine, choose_engine
 
 FINITE_STEP = 0.02  # of the image: half precision does not see what smaller ones change in the masks
 POWER_ITERATIONS = 2
@@ -22,7 +21,7 @@ NEVER_ZERO = 1e-4  # of what was removed from the image: the last step is 0 wher
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepResult:
     """What a step found; everything but the loss is detached."""
 
     loss: Tensor
@@ -51,17 +50,17 @@ class TrainingStep(nn.Module):
         """`x_{K-1}`: iterations without gradient, from the start, or from zero if None."""
         engine = self._engine_for(batch.clean)
 
-        def prepare(sigma: Tensor) -> tuple[Tensor, Tensor]:
+        def freeze(sigma: Tensor) -> tuple[Tensor, Tensor]:
             weights = self.model.constrained()
-            engine.prepare(weights)
+            engine.freeze(weights)
             return weights.lam(sigma), weights.alpha(sigma)
 
         graph = isinstance(engine, PackedEngine) and batch.clean.is_cuda
-        lam, alpha = self._replays.run("prepare", prepare, batch.sigma) if graph else prepare(batch.sigma)
+        lam, alpha = self._replays.run("freeze", freeze, batch.sigma) if graph else freeze(batch.sigma)
         b = batch.operator.adjoint(batch.measured)
-        return iterate(engine, b, batch.operator, lam, alpha, start, iterations)
+        return iterate(engine, Equation(b, batch.operator, lam, alpha), start, iterations)
 
-    def forward(self, batch: Batch, before: Tensor, occasional: float = 1.0) -> Outcome:
+    def forward(self, batch: Batch, before: Tensor, occasional: float = 1.0) -> StepResult:
         """The loss of the step from `before`.
 
         The terms that only some steps have, that of the masks and that of the contraction, are multiplied by
@@ -69,10 +68,10 @@ class TrainingStep(nn.Module):
         """
         weights = self.model.constrained()
         engine = self._engine_for(batch.clean)
-        engine.load(weights)
-        lam, alpha = weights.lam(batch.sigma), weights.alpha(batch.sigma)
-        b, gamma = batch.operator.adjoint(batch.measured), self.config.gamma
-        x, mask = engine.step(before, b, batch.operator, lam, alpha)
+        engine.track(weights)
+        lam, alpha, gamma = weights.lam(batch.sigma), weights.alpha(batch.sigma), self.config.gamma
+        equation = Equation(batch.operator.adjoint(batch.measured), batch.operator, lam, alpha)
+        x, mask = engine.step(before, equation)
         error = (x - batch.clean).square().sum() / len(x)
         loss = error + gamma * roughness(weights)
         contraction = None
@@ -80,11 +79,11 @@ class TrainingStep(nn.Module):
             change = (engine.mask(x, alpha) - mask).square().sum() / len(x)
             loss = loss + occasional * gamma / self.model.features * change
         if occasional and self.config.slowness:
-            squared = squared_contraction(engine, before, x, b, batch.operator, lam, alpha)
+            squared = squared_contraction(engine, before, x, equation)
             excess = (squared - self.config.contraction**2).clamp_min(0).mean()
             loss = loss + occasional * self.config.slowness * excess
             contraction = squared.detach().sqrt().mean()
-        return Outcome(loss, error.detach(), x.detach(), contraction)
+        return StepResult(loss, error.detach(), x.detach(), contraction)
 
     def take_cg_iterations(self) -> float:
         """Those of `approach` since the last time, mean over the batch."""
@@ -101,15 +100,13 @@ class TrainingStep(nn.Module):
         return self._engine
 
 
-def iterate(
-    engine: Engine, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor, start: Tensor | None, count: int
-) -> Tensor:
+def iterate(engine: Engine, equation: Equation, start: Tensor | None, count: int) -> Tensor:
     """`count` inexact steps towards the fixed point, with momentum: the start of `solve_fixed_point`, with no test."""
-    x = torch.zeros_like(b) if start is None else start
-    age = torch.zeros(len(b), device=b.device, dtype=b.dtype)
+    x = torch.zeros_like(equation.b) if start is None else start
+    age = x.new_zeros(len(x))
     reached = before = None
     for left in reversed(range(count)):
-        correction = engine.correction(x, b, operator, lam, alpha)
+        correction = engine.correction(x, equation)
         new = x + correction
         x = new
         if reached is not None and before is not None and left:
@@ -119,22 +116,17 @@ def iterate(
     return x
 
 
-def squared_contraction(
-    engine: Engine, before: Tensor, x: Tensor, b: Tensor, operator: Operator, lam: Tensor, alpha: Tensor
-) -> Tensor:
+def squared_contraction(engine: Engine, before: Tensor, x: Tensor, equation: Equation) -> Tensor:
     """`||T(before + v) - T(before)||^2 / ||v||^2` per sample, differentiable, for the v that T shrinks least.
 
     That v is found by power iterations, and is constant for the gradient. They start from the last step, where the
     directions that T shrinks fast have died out already.
 
     Args:
-        engine: loaded with weights that carry their gradients.
+        engine: that tracks the weights.
         before: close to the fixed point.
         x: `T(before)`, with its gradient.
-        b: `H^T y`.
-        operator: `H`.
-        lam: `(B, 1, 1, 1)`.
-        alpha: `(B, N, 1, 1)`.
+        equation: what T solves.
     """
 
     def scaled(direction: Tensor) -> Tensor:
@@ -144,10 +136,10 @@ def squared_contraction(
 
     def moved(v: Tensor) -> Tensor:
         """`T(before + v) - T(before)`."""
-        return engine.step(before + v, b, operator, lam, alpha, start=x.detach())[0] - x
+        return engine.step(before + v, equation, start=x.detach())[0] - x
 
     with torch.no_grad():
-        v = scaled(x - before + NEVER_ZERO * (b - x))
+        v = scaled(x - before + NEVER_ZERO * (equation.b - x))
         for _ in range(POWER_ITERATIONS):
             v = scaled(moved(v))
     return moved(v).square().sum((1, 2, 3)) / v.square().sum((1, 2, 3)).clamp_min(torch.finfo(v.dtype).tiny)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from torchdeal.training.report import Listener, Report
-from torchdeal.training.validation import Score
+from torchdeal.training.validation import describe
 
 
 class Display:
@@ -33,7 +33,9 @@ class Display:
         self.bar.stop()
 
     def listener(self) -> Listener:
-        return Listener(report=self._report, validated=self._validated, message=self._message)
+        return Listener(
+            report=self._report, validated=lambda *told: self._message(describe(*told)), message=self._message
+        )
 
     def _report(self, report: Report) -> None:
         state = (
@@ -43,9 +45,6 @@ class Display:
         self.bar.update(self.task, completed=report.step, total=report.steps, state=state)
         if not self.console.is_terminal:
             self._message(str(report))
-
-    def _validated(self, step: int, scores: list[Score], best: bool) -> None:
-        self._message(f"validation at step {step}: {', '.join(map(str, scores))}{', the best so far' if best else ''}")
 
     def _message(self, text: str) -> None:
         self.bar.console.print(text, markup=False)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
-from torchdeal.operators import Identity
 from torchdeal.reconstruct import reconstruct
 from torchdeal.training.batches import make_operator
 from torchdeal.training.config import TaskConfig
@@ -35,6 +35,11 @@ class Score:
             f"sigma {self.sigma:g}: {self.psnr:.3f} dB "
             f"({self.converged} of {self.images} converged, {self.iterations:.0f} outer)"
         )
+
+
+def describe(step: int, scores: Sequence[Score], best: bool) -> str:
+    """The scores in one line."""
+    return f"validation at step {step}: {', '.join(map(str, scores))}{', the best so far' if best else ''}"
 
 
 class Validation:
@@ -70,9 +75,8 @@ class Validation:
         with torch.no_grad():
             # What the model has learned for this noise is its strength in any task that it is trained on.
             learned = model.weights().lam(measured.new_tensor([sigma])).flatten()
-        lam = None if isinstance(operator, Identity) else learned
+        lam = None if operator.is_identity else learned
         solution = reconstruct(
             measured, operator, model=model, sigma=sigma / 255, lam=lam, max_iterations=MAX_ITERATIONS
         )
-        error = (solution.x.clamp(0, 1) - clean).square().mean().double()
-        return float(-10 * torch.log10(error)), solution.converged, int(solution.iterations.max())
+        return psnr(solution.x, clean), solution.converged, int(solution.iterations.max())
