@@ -21,7 +21,7 @@ def psnr(image: Image, clean: Image, *, eight_bit: bool = False) -> float:
 
 def decibels(squared_error: float) -> float:
     """The PSNR that belongs to a mean squared error of images in 0..1: infinite for 0."""
-    return -10 * math.log10(squared_error) if squared_error > 0 else math.inf
+    return math.inf if squared_error == 0 else -10 * math.log10(squared_error)  # not a number stays so
 
 
 def ssim(image: np.ndarray, clean: np.ndarray) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -34,16 +36,36 @@ def folder(tmp_path_factory, kernel):
 
 @pytest.fixture
 def command(tmp_path, capsys, monkeypatch):
-    """A benchmark in a folder of its own; returns what it wrote, what it printed, and its exit code and message."""
+    """A benchmark in a folder of its own; returns what it wrote, what it printed, and its exit code, or its error."""
     monkeypatch.chdir(tmp_path)
 
-    def command(main, *arguments):
+    def command(benchmark, *arguments):
         code = 0
         try:
-            main([*map(str, arguments), "--json", "a.json"])
+            benchmark.main([*map(str, arguments), "--device", "cpu", "--json", "a.json"])
         except SystemExit as stop:
             code = stop.code
-        path = tmp_path / "a.json"
-        return json.loads(path.read_text()) if path.exists() else None, capsys.readouterr().out, code
+        path, captured = tmp_path / "a.json", capsys.readouterr()
+        return (
+            json.loads(path.read_text()) if path.exists() else None,
+            captured.out,
+            captured.err if code == 1 else code,
+        )
 
     return command
+
+
+@pytest.fixture
+def bare_machine(tmp_path):
+    """Run a benchmark as a module, without the packages of the command line and of the pictures."""
+
+    def run(name, *arguments):
+        missing = ["typer", "rich", "matplotlib", "skimage", "tifffile", "scipy"]
+        script = (
+            f"import sys; sys.modules.update(dict.fromkeys({missing})); sys.argv[0] = {name!r};"
+            f"import runpy; runpy.run_module('torchdeal.benchmark.{name}', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", script, *map(str, arguments), "--device", "cpu"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run

@@ -1,17 +1,17 @@
 """The command that times masks and penalties."""
 
-from torchdeal.benchmark import parts
+from torchdeal.benchmark.parts import BENCHMARK
 
 
-def test_one_line_per_backend_and_size(capsys):
-    parts.main(["--size", "16", "20", "--repeats", "1", "--threads", "1"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        f"gray 1 x {size} x {size}, {name}" for size in (16, 20) for name in ("direct", "fft")
-    ]
-    assert all("mask" in line and "penalty" in line for line in lines)
+def test_one_row_per_backend_and_size(command):
+    content, out, code = command(BENCHMARK, "--size", 16, 20, "--repeats", 1, "--threads", 1)
+    assert code == 0
+    expected = [(f"gray 1 x {size} x {size}", name) for size in (16, 20) for name in ("direct", "fft")]
+    assert [(row["image"], row["backend"]) for row in content["results"]] == expected
+    assert all(row["mask_ms"] > 0 and row["penalty_ms"] > 0 for row in content["results"])
+    assert all(f"| {image} | {name} |" in out for image, name in expected)
 
 
-def test_rough_parts_where_they_differ(capsys):
-    parts.main(["--size", "16", "--repeats", "1", "--backend", "packed"])
-    assert "penalty, rough" in capsys.readouterr().out
+def test_rough_parts_where_they_differ(command):
+    content, *_ = command(BENCHMARK, "--size", 16, "--size", 15, "--repeats", 1, "--backend", "packed")
+    assert [row["rough_penalty_ms"] > 0 for row in content["results"]] == [True, True]

@@ -29,18 +29,25 @@ def test_the_engines_have_the_same_gradient_in_full_precision(folder):
 
 def test_a_gradient_in_the_other_direction_is_seen():
     a = torch.tensor([1.0, 2.0, 3.0])
-    assert training._cosine(a, -a) == pytest.approx(-1)
+    assert training.cosine(a, -a) == pytest.approx(-1)
 
 
 def test_the_command_prints_cosines_and_reports(folder, capsys):
-    training.main([str(folder), "--patch", "24", "--batch", "1", "--steps", "2", "--report-every", "1"])
+    training.BENCHMARK.main([str(folder), "--patch", "24", "--batch", "1", "--steps", "2", "--report-every", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("gradient of all: cosine 1.0") or "cosine 0.99" in line for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("step")] == ["1/20000", "2/20000"]
 
 
-def test_errors(tmp_path):
-    with pytest.raises(SystemExit, match="no usable image"):
-        training.main([str(tmp_path)])
-    with pytest.raises(SystemExit, match="patch"):
-        training.main([str(tmp_path), "--patch", "3"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["."], "no usable image"),
+        ([".", "--patch", "3"], "patch"),
+        ([], "give folders or tar files of images: python -m torchdeal.benchmark.training FOLDERS"),
+    ],
+)
+def test_errors(command, arguments, message):
+    _, _, error = command(training.BENCHMARK, *arguments)
+    assert error.startswith("Error: ")
+    assert message in error

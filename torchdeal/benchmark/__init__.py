@@ -1,1 +1,15 @@
-"""How fast, how accurate, how much memory: the measurements behind `deal benchmark`."""
+"""How fast, how accurate, how much memory: the measurements behind `deal benchmark`.
+
+Each benchmark is a module with a `BENCHMARK` (see `frame.py`), and a command: `deal benchmark NAME`, or on a machine
+that has no more than torch, numpy, Pillow and safetensors `python -m torchdeal.benchmark.NAME`.
+"""
+
+BENCHMARKS = {
+    "speed": "Time to a given distance from the fixed point, ours beside the method as the paper writes it.",
+    "denoising": "Mean PSNR over a folder of images, noise added by the protocol of the paper, and how the runs went.",
+    "inverse": "DEAL beside a plain inversion and total variation: deblurring, super-resolution, MRI, CT.",
+    "rule": "What the rule for sigma and lam loses against the best of a grid around it, on images for tuning.",
+    "parts": "What the two parts of an iteration cost, the mask and the penalty, backend by backend.",
+    "training": "Steps per second of training, and how close the gradient of its engine is to the direct one.",
+    "imports": "Time and weight of `import torchdeal`, beside those of `import torch`.",
+}

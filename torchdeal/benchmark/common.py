@@ -1,29 +1,27 @@
-"""What the benchmarks have in common: settings that every JSON records, and files written all or nothing."""
+"""What the benchmarks have in common: settings that every JSON records, checks, and numbers that JSON does not have."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
 
 import torchdeal
-from torchdeal.io import files
-from torchdeal.io.atomic import replacing
-from torchdeal.io.checkpoint import BUNDLED, bundled_path
+from torchdeal.solvers import Solution
 
 Say = Callable[[str], None]
+Settings = dict[str, Any]
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(device: str) -> Settings:
     """When, with what and where: the settings of every benchmark."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -40,42 +38,10 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def weights_checksum(source: str) -> str:
-    """The SHA-256 of what `load` reads for this source."""
-    path = bundled_path(source) if source in BUNDLED else Path(source)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def check_device(device: str) -> None:
-    """Raise if the device is not there."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("no CUDA device is available: use --device cpu")
-
-
-def check_least(plan: Any, **least: int) -> None:
-    """Raise if one of these fields of the plan is below its least value; None is not."""
-    for name, bound in least.items():
-        value = getattr(plan, name)
-        if value is not None and value < bound:
-            raise ValueError(f"{name.replace('_', '-')} must be at least {bound}, got {value}")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise if the value is not finite and above 0."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be finite and above 0, got {value:g}")
-
-
-@contextmanager
-def one_line_errors(output: Path, units: str) -> Iterator[None]:
-    """What is wrong with the input ends the program with one line; Ctrl-C says where the finished units are."""
-    try:
-        yield
-    except (files.ImageFileError, ImportError, ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-    except KeyboardInterrupt:
-        print(f"Interrupted: the {units} that were finished are in {output}", file=sys.stderr)
-        sys.exit(130)
+def circumstances(settings: Settings) -> str:
+    """The same in a sentence."""
+    where = f"{settings['device_name']} ({settings['device']}), {settings['threads']} threads"
+    return f"torchdeal {settings['torchdeal']}, torch {settings['torch']}, {where}, {settings['date'][:10]}."
 
 
 def check_output(path: Path) -> None:
@@ -86,10 +52,13 @@ def check_output(path: Path) -> None:
         raise ValueError(f"{path}: the folder {path.parent} does not exist; create it first")
 
 
-def write_text(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n")
+def run_details(solution: Solution) -> dict[str, Any]:
+    """How a reconstruction ended, for the JSON."""
+    return {
+        "status": solution.status.name,
+        "iterations": int(solution.iterations.max()),
+        "distance": known(float(solution.distance.max())),
+    }
 
 
 def known(value: float) -> float | None:
@@ -104,6 +73,44 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
     return known(value) if isinstance(value, float) else value
+
+
+def decoded(kind: Any, value: Any, missing: float) -> Any:
+    """What `finite(asdict(...))` was made of.
+
+    Args:
+        kind: its type: a dataclass, a list, a tuple, one of them or None, or what JSON has itself.
+        value: as read from JSON.
+        missing: the number that None stands for where a number must be.
+    """
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{f.name: decoded(kinds[f.name], value[f.name], missing) for f in fields(kind)})  # pyright: ignore
+    if value is None:
+        return missing if kind is float else None
+    elements = get_args(kind)
+    if get_origin(kind) is list:
+        return [decoded(elements[0], v, missing) for v in value]
+    if get_origin(kind) is tuple:
+        return tuple(decoded(k, v, missing) for k, v in zip(elements, value, strict=True))
+    if NoneType in elements:
+        return decoded(elements[0], value, missing)
+    return value
+
+
+def estimate(distance: float | None) -> str:
+    """A distance for people."""
+    return "unknown" if distance is None else f"{distance:.1e}"
+
+
+def power(value: float) -> str:
+    """A power of ten, such as 1e-3."""
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
+def number(value: float) -> str:
+    """Three digits, never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _device_name(device: str) -> str:

@@ -5,19 +5,78 @@ Run as `python -m torchdeal.benchmark.parts [--device cuda] [--size N ...] [--ki
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
 from torchdeal.backends import BACKENDS, choose_backend
+from torchdeal.benchmark.common import Say
+from torchdeal.benchmark.frame import Benchmark, bundled_weights
+from torchdeal.benchmark.plan import Plan, option
 from torchdeal.io.checkpoint import load
 from torchdeal.precision import full_precision
 
 SIGMA = 25.0
 SUITABLE = {"cpu": ("direct", "fft"), "cuda": ("direct", "packed")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsPlan(Plan):
+    """Which images and backends."""
+
+    kind: str = option("gray", "of image and weights", choices=("gray", "color"))
+    batch: int = option(1, "images at a time", least=1)
+    sizes: tuple[int, ...] = option((256,), "height and width, one or several", nargs="+", action="extend")
+    backends: tuple[str, ...] = option((), "by default those for the device", choices=BACKENDS)
+    repeats: int = option(7, "calls of which the median is taken", least=1)
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Milliseconds of each part; rough ones only where they differ."""
+
+    image: str
+    backend: str
+    mask_ms: float
+    penalty_ms: float
+    rough_mask_ms: float | None = None
+    rough_penalty_ms: float | None = None
+
+
+def measure(plan: PartsPlan, say: Say) -> Iterator[list[PartTimes]]:
+    """One size and backend after the other."""
+    found: list[PartTimes] = []
+    for size in plan.sizes:
+        for backend in plan.backends or SUITABLE[plan.device]:
+            name = f"{plan.kind} {plan.batch} x {size} x {size}"
+            say(f"{name}, {backend}")
+            found.append(PartTimes(name, backend, **time_parts(plan, size, backend)))
+            yield found
+
+
+@torch.no_grad()
+def time_parts(plan: PartsPlan, size: int, backend: str) -> dict[str, float]:
+    """Milliseconds of each part of one backend."""
+    device = torch.device(plan.device)
+    model = load(plan.kind, device=device)
+    weights = model.weights()
+    x = torch.rand(plan.batch, model.channels, size, size, generator=torch.Generator().manual_seed(0)).to(device)
+    alpha = weights.alpha(torch.full((plan.batch,), SIGMA, device=device))
+    chosen = choose_backend(weights, x, backend)
+    found = {}
+    for precise in (True, False) if backend == "packed" else (True,):
+        rough = "" if precise else "rough_"
+        with full_precision(device):
+            mask = chosen.squared_mask(x, alpha, precise=precise)
+            parts = {
+                "mask": lambda p=precise: chosen.squared_mask(x, alpha, precise=p),
+                "penalty": lambda p=precise, m=mask: chosen.penalty(x, m, precise=p),
+            }
+            found |= {f"{rough}{name}_ms": milliseconds(part, device, plan.repeats) for name, part in parts.items()}
+    return found
 
 
 def milliseconds(function: Callable[[], object], device: torch.device, repeats: int) -> float:
@@ -45,47 +104,7 @@ def _cuda_milliseconds(function: Callable[[], object], calls: int = 5) -> float:
     return start.elapsed_time(end) / calls
 
 
-@torch.no_grad()
-def measure(device: torch.device, kind: str, batch: int, size: int, backend: str, repeats: int) -> dict[str, float]:
-    """Milliseconds of each part; rough ones only where they differ."""
-    weights = load(kind, device=device).weights()
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(batch, 3 if kind == "color" else 1, size, size, generator=generator).to(device)
-    alpha = weights.alpha(torch.full((batch,), SIGMA, device=device))
-    chosen = choose_backend(weights, x, backend)
-    found = {}
-    for precise in (True, False) if backend == "packed" else (True,):
-        name = "" if precise else ", rough"
-        with full_precision(device):
-            mask = chosen.squared_mask(x, alpha, precise=precise)
-            found[f"mask{name}"] = milliseconds(
-                lambda p=precise: chosen.squared_mask(x, alpha, precise=p), device, repeats
-            )
-            found[f"penalty{name}"] = milliseconds(
-                lambda p=precise, m=mask: chosen.penalty(x, m, precise=p), device, repeats
-            )
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print one line per backend and size."""
-    parser = argparse.ArgumentParser(prog="python -m torchdeal.benchmark.parts", description=__doc__)
-    parser.add_argument("--device", choices=list(SUITABLE), default="cpu")
-    parser.add_argument("--kind", choices=("gray", "color"), default="gray")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--size", type=int, nargs="+", default=[256])
-    parser.add_argument("--backend", choices=BACKENDS, action="append")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int)
-    given = parser.parse_args(arguments)
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    for size in given.size:
-        for backend in given.backend or SUITABLE[given.device]:
-            parts = measure(torch.device(given.device), given.kind, given.batch, size, backend, given.repeats)
-            times = ", ".join(f"{name} {value:.3g} ms" for name, value in parts.items())
-            print(f"{given.kind} {given.batch} x {size} x {size}, {backend}: {times}", flush=True)
-
+BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -3,14 +3,12 @@
 Every method gets the same weights, noisy picture, start (zero) and precision (float32, no TF32), so that all look for
 the same fixed point. That point is found beforehand, more accurately; afterwards each iterate is compared with it.
 
-Imports only torch, numpy and what torchdeal itself needs for weights and PNG files, so that
-`python -m torchdeal.benchmark.speed --image x.png --json out.json` runs on a bare machine with a GPU;
-`deal benchmark speed --from out.json` shows the results anywhere.
+    python -m torchdeal.benchmark.speed --image x.png --json out.json    # on a bare machine with a GPU
+    deal benchmark speed --from out.json --plot out.png                  # anywhere
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import gc
 import math
@@ -18,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,147 +25,99 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.common import (
-    Say,
-    check_device,
-    check_output,
-    environment,
-    known,
-    weights_checksum,
-    write_text,
-)
-from torchdeal.benchmark.results import (
-    BASELINES,
-    METHODS,
-    THRESHOLDS,
-    Curve,
-    Measurement,
-    Result,
-    Truth,
-    describe,
-    to_json,
-)
-from torchdeal.demo import psnr
-from torchdeal.io import files
-from torchdeal.io.checkpoint import load
+from torchdeal.benchmark import curves
+from torchdeal.benchmark.common import Say, Settings, known, run_details
+from torchdeal.benchmark.curves import BASELINES, METHODS, THRESHOLDS, Curve, Measurement, Target, TimedProblem
+from torchdeal.benchmark.frame import Benchmark
+from torchdeal.benchmark.images import PICTURES, fit, read_picture
+from torchdeal.benchmark.plan import Plan, option
+from torchdeal.benchmark.plot import plot
+from torchdeal.io.checkpoint import checksum, load
 from torchdeal.io.images import to_tensor
+from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.reference import ReferenceResult, reference_reconstruct
 from torchdeal.solvers import Progress
 
-TIGHT = 1e-4  # the tolerance of "ours": its path passes all thresholds
-TIGHT_INNER, TIGHT_OUTER = 1e-6, 1e-6  # relative to ||b||, and the relative change of the image
-PAPER_INNER = 1e-4  # ||r|| in CG of the paper, whatever ||b||: the default of `reference_reconstruct`, not squared
 TRUTH_TOLERANCE = 1e-5
 TRUTH_ITERATIONS = 2000
 DOUBLE_UP_TO = 256  # the size up to which the truth is computed in float64, on the CPU
 
 ORDER = ("ours", "default", *BASELINES)  # what takes minutes comes last
-TOLERANCES = {"ours": TIGHT, "default": DEFAULT_TOLERANCE}
+TOLERANCES = {"ours": 1e-4, "default": DEFAULT_TOLERANCE}  # the path of ours passes all thresholds
 
 KINDS = {"gray": 1, "color": 3}
-PICTURES = {"gray": "camera", "color": "astronaut"}  # of scikit-image
 SIZES = {"cpu": (128, 256), "cuda": (128, 512, 1024, 2048)}
 WARM_UP = {"paper-literal": 2, "tight": 2, "ours": 6, "default": 6}  # six, so that loose and accurate steps both occur
 MEMORY_RUN = {"paper-literal": 2, "tight": 2, "ours": 4, "default": 4}  # memory does not grow with the iterations
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is to be measured. Raises ValueError for what cannot be."""
+def parse_methods(text: str) -> tuple[str, ...]:
+    """A list with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
-    sizes: tuple[int, ...] = ()  # empty: those of the device
-    kinds: tuple[str, ...] = ("gray",)
-    sigmas: tuple[float, ...] = (25.0,)
-    device: str = "cpu"
-    model: str | None = None  # None: the bundled one of the kind
-    image: Path | None = None
-    repeats: int = 3
-    baseline_repeats: int = 1
-    methods: tuple[str, ...] = tuple(METHODS)
-    threads: int | None = None
-    max_seconds: float | None = None  # for each run of a baseline
-    memory: bool = True
-    truth_tolerance: float = TRUTH_TOLERANCE  # of the fixed point that distances are measured to
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedPlan(Plan):
+    """Which pictures, noise levels and methods."""
+
+    DEVICES = (*Plan.DEVICES, "mps")
+
+    sizes: tuple[int, ...] = option((), "height and width; by default 128 256, on CUDA 128 512 1024 2048")
+    kinds: tuple[str, ...] = option(("gray",), "the bundled picture and weights", choices=list(KINDS))
+    sigmas: tuple[float, ...] = option((25.0,), "noise level on the 0..255 scale")
+    model: str | None = option(None, "gray, color, or a weights file, for all methods; by default that of the kind")
+    image: Path | None = option(None, "a picture in place of scikit-image's camera (gray) and astronaut (color)")
+    repeats: int = option(3, "runs of ours", least=1)
+    baseline_repeats: int = option(1, "runs of each reference, which take minutes", least=1)
+    methods: tuple[str, ...] = option(
+        tuple(METHODS), "comma-separated, to leave some out", flag="--methods", type=parse_methods
+    )
+    max_seconds: float | None = option(None, "stop a reference after this long; its ratios are then lower bounds")
+    memory: bool = option(True, "do not measure memory")
+    truth_tolerance: float = option(
+        TRUTH_TOLERANCE, "tolerance of the fixed point that distances refer to; 1e-3 is enough for times and memory"
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "sizes", self.sizes or SIZES.get(self.device, SIZES["cpu"]))
-        check_device(self.device)
         for method in self.methods:
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}: choose from {','.join(METHODS)}")
         if not self.methods:
             raise ValueError(f"no method is left: choose from {','.join(METHODS)}")
-        for kind in self.kinds:
-            if kind not in KINDS:
-                raise ValueError(f"there is no kind {kind!r}: choose from {', '.join(KINDS)}")
         for sigma in self.sigmas:
             if not 0 <= sigma < math.inf:
                 raise ValueError(f"sigma must be finite and at least 0, got {sigma:g}")
-        for name in ("repeats", "baseline_repeats", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name.replace('_', '-')} must be at least 1, got {value}")
-        if not self.truth_tolerance > 0:
-            raise ValueError(f"truth-tolerance must be above 0, got {self.truth_tolerance:g}")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max-seconds must be above 0, got {self.max_seconds:g}")
+        for name, value in {"truth-tolerance": self.truth_tolerance, "max-seconds": self.max_seconds}.items():
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value:g}")
+
+    def weights(self, kind: str) -> str:
+        """The name or file of the model for this kind of picture."""
+        return self.model or kind
 
 
-def measure(plan: Plan, say: Say, save: Callable[[list[Result], dict[str, Any]], None]) -> tuple[list[Result], dict]:
-    """Run the plan.
-
-    Args:
-        plan: what to measure.
-        say: takes a line about what is being done.
-        save: called with the results so far, and the settings, after each method.
-
-    Returns:
-        the results, one per problem, and the settings they were measured with.
-    """
-    started = time.perf_counter()
-    if plan.threads:
-        torch.set_num_threads(plan.threads)
-    pictures = {kind: _picture(kind, plan.image) for kind in plan.kinds}
+def measure(plan: SpeedPlan, say: Say) -> Iterator[list[TimedProblem]]:
+    """One method after the other on each problem."""
+    pictures = {kind: read_picture(kind, plan.image) for kind in plan.kinds}
     models = {kind: _model(kind, plan) for kind in plan.kinds}
-    settings = _settings(plan)
-    results: list[Result] = []
-    for kind in plan.kinds:
-        for sigma in plan.sigmas:
-            for size in plan.sizes:
-                clean = fit(pictures[kind], size)
-                problem = _Problem(plan, models[kind], clean, sigma)
-                name = f"{size} x {size} {kind}, sigma {sigma:g}"
+    problems: list[TimedProblem] = []
+    for kind, sigma, size in ((k, g, n) for k in plan.kinds for g in plan.sigmas for n in plan.sizes):
+        noisy = _NoisyPicture(plan, kind, models[kind], fit(pictures[kind], size), sigma)
 
-                def tell(step: str, name: str = name) -> None:
-                    say(f"[{time.perf_counter() - started:7.1f} s] {name}: {step}")
+        def tell(step: str, name: str = f"{size} x {size} {kind}, sigma {sigma:g}") -> None:
+            say(f"{name}: {step}")
 
-                tell("the fixed point, for the distances")
-                picture = plan.image.name if plan.image else PICTURES[kind]
-                noise = psnr(problem.noisy.cpu().numpy(), problem.clean)
-                norm = float(problem.noisy.norm())
-                result = Result(size, kind, sigma, picture, noise, norm, problem.find_truth())
-                results.append(result)
-                for method in (m for m in ORDER if m in plan.methods):
-                    result.measurements.append(problem.measure(method, tell))
-                    tell(describe(result.measurements[-1]))
-                    save(results, settings)
-    return results, settings
-
-
-def fit(picture: np.ndarray, size: int) -> np.ndarray:
-    """The centre of the picture, `(size, size, ...)`; a smaller picture is continued by its mirror images."""
-    for axis in (0, 1):
-        excess = picture.shape[axis] - size
-        if excess >= 0:
-            picture = picture.take(range(excess // 2, excess // 2 + size), axis)
-        else:
-            margins = [(0, 0)] * picture.ndim
-            margins[axis] = (-excess // 2, -excess - -excess // 2)
-            picture = np.pad(picture, margins, mode="symmetric")
-    return picture
+        tell("the fixed point, for the distances")
+        problems.append(noisy.with_its_fixed_point())
+        for method in (m for m in ORDER if m in plan.methods):
+            problems[-1].measurements.append(noisy.measure(method, tell))
+            tell(str(problems[-1].measurements[-1]))
+            yield problems
 
 
 class _OutOfTimeError(Exception):
@@ -177,27 +127,22 @@ class _OutOfTimeError(Exception):
         self.result = result
 
 
-class _Recorder:
+class Recorder:
     """The iterates of a run and when each was there, not counting the time it takes to record them."""
 
     def __init__(self, device: torch.device, limit: float | None):
-        self.device, self.limit = device, limit
+        self.device, self.limit = device, math.inf if limit is None else limit
         self.points: list[tuple[float, Tensor]] = []
         self.recording = 0.0
         self.started = self._clock()
 
-    def record(self, x: Tensor) -> float:
+    def record(self, state: Progress | ReferenceResult | TimedRun) -> None:
+        """Take the iterate; a reference that is late ends here."""
         arrived = self._clock()
-        self.points.append((arrived - self.started - self.recording, x.clone()))
+        self.points.append((arrived - self.started - self.recording, state.x.clone()))
         self.recording += self._clock() - arrived
-        return self.points[-1][0]
-
-    def record_ours(self, progress: Progress) -> None:
-        self.record(progress.x)
-
-    def record_reference(self, result: ReferenceResult) -> None:
-        if self.record(result.x) > (math.inf if self.limit is None else self.limit):
-            raise _OutOfTimeError(result)
+        if isinstance(state, ReferenceResult) and self.points[-1][0] > self.limit:
+            raise _OutOfTimeError(state)
 
     def curve(self, truth: Tensor) -> Curve:
         """The distances, in double precision."""
@@ -205,39 +150,44 @@ class _Recorder:
         return [(seconds, float((x.to(truth.device).double() - truth).norm()) / norm) for seconds, x in self.points]
 
     def _clock(self) -> float:
-        _synchronize(self.device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
         return time.perf_counter()
 
 
-class _Problem:
+class _NoisyPicture:
     """A noisy picture, its weights, and the fixed point once it is found."""
 
-    def __init__(self, plan: Plan, model: DEAL, clean: np.ndarray, sigma: float):
-        self.plan, self.model, self.sigma = plan, model, sigma
+    def __init__(self, plan: SpeedPlan, kind: str, model: DEAL, clean: np.ndarray, sigma: float):
+        self.plan, self.kind, self.model, self.sigma = plan, kind, model, sigma
         self.device = torch.device(plan.device)
         noisy = clean + np.random.default_rng(0).normal(0, sigma / 255, clean.shape)
-        self.clean = _nchw(clean).numpy()
-        self.noisy = _nchw(noisy).float().to(self.device)
+        self.clean = to_tensor(clean)[0]
+        self.noisy = to_tensor(noisy)[0].float().to(self.device)
 
-    def find_truth(self) -> Truth:
-        """By our solver from zero, more accurately than anything that is measured."""
+    def with_its_fixed_point(self) -> TimedProblem:
+        """Found by our solver from zero, more accurately than anything that is measured."""
         started = time.perf_counter()
         double = self.device.type == "cpu" and self.noisy.shape[-1] <= DOUBLE_UP_TO
-        model = copy.deepcopy(self.model).double() if double else self.model
         solution = reconstruct(
             self.noisy.double() if double else self.noisy,
-            model=model,
+            model=copy.deepcopy(self.model).double() if double else self.model,
             sigma=self.sigma / 255,
             tolerance=self.plan.truth_tolerance,
             max_iterations=TRUTH_ITERATIONS,
         )
         self.truth = solution.x.to("cpu" if self.device.type == "mps" else self.device).double()  # MPS has no float64
-        return Truth(
-            dtype="float64" if double else "float32",
-            status=solution.status.name,
-            distance=known(float(solution.distance.max())),
-            iterations=int(solution.iterations.max()),
-            seconds=time.perf_counter() - started,
+        seconds = time.perf_counter() - started
+        return TimedProblem(
+            size=self.noisy.shape[-1],
+            kind=self.kind,
+            sigma=self.sigma,
+            picture=self.plan.image.name if self.plan.image else PICTURES[self.kind],
+            noisy_psnr=psnr(self.noisy, self.clean),
+            noisy_norm=float(self.noisy.norm()),
+            truth=Target("float64" if double else "float32", seconds=seconds, **run_details(solution)),
         )
 
     def measure(self, method: str, tell: Say) -> Measurement:
@@ -249,28 +199,26 @@ class _Problem:
         if self.plan.memory:
             tell(f"{label}, memory")
             memory = self._memory(method, tell)
-        curves: list[Curve] = []
         repeats = self.plan.baseline_repeats if method in BASELINES else self.plan.repeats
-        outcome, stopped = None, False
+        found: list[Curve] = []
+        runs: list[TimedRun] = []
         for repeat in range(repeats):
             tell(f"{label}, run {repeat + 1} of {repeats}")
-            recorder = _Recorder(self.device, self.plan.max_seconds)
-            try:
-                outcome = solve(method, self.noisy, self.model, self.sigma, recorder=recorder)
-                recorder.record(outcome.x)
-            except _OutOfTimeError as end:
-                outcome, stopped = Outcome(end.result.x, end.result.iterations, end.result.cg_iterations), True
-            curves.append(recorder.curve(self.truth))
-        assert outcome is not None  # there is at least one repeat
+            recorder = Recorder(self.device, self.plan.max_seconds)
+            runs.append(solve(method, self.noisy, self.model, self.sigma, recorder=recorder))
+            if not runs[-1].stopped:
+                recorder.record(runs[-1])
+            found.append(recorder.curve(self.truth))
+        last = runs[-1]
         return Measurement(
             method,
-            curves,
-            outcome.iterations,
-            outcome.cg_iterations,
-            psnr(outcome.x.cpu().numpy(), self.clean),
-            outcome.status,
-            outcome.estimate,
-            stopped,
+            found,
+            last.iterations,
+            last.cg_iterations,
+            psnr(last.x, self.clean),
+            last.status,
+            last.estimate,
+            any(run.stopped for run in runs),
             memory,
         )
 
@@ -282,8 +230,7 @@ class _Problem:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "noisy.npy"
             np.save(file, self.noisy.numpy())
-            model = self.plan.model or {v: k for k, v in KINDS.items()}[self.model.channels]
-            arguments = [method, str(file), model, str(self.sigma), str(torch.get_num_threads())]
+            arguments = [method, str(file), self.plan.weights(self.kind), str(self.sigma), str(torch.get_num_threads())]
             command = [sys.executable, "-c", _CHILD, *arguments]
             child = subprocess.run(command, capture_output=True, text=True, check=False)
         try:
@@ -296,7 +243,7 @@ class _Problem:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TimedRun:
     """The last iterate of a run, and how it got there."""
 
     x: Tensor
@@ -304,6 +251,7 @@ class Outcome:
     cg_iterations: int
     status: str | None = None
     estimate: float | None = None
+    stopped: bool = False
 
 
 def solve(
@@ -313,8 +261,8 @@ def solve(
     sigma: float,
     *,
     limit: int | None = None,
-    recorder: _Recorder | None = None,
-) -> Outcome:
+    recorder: Recorder | None = None,
+) -> TimedRun:
     """One run of a method.
 
     Args:
@@ -332,20 +280,26 @@ def solve(
             sigma=sigma / 255,
             tolerance=TOLERANCES[method],
             max_iterations=limit or DEFAULT_MAX_ITERATIONS,
-            callback=recorder.record_ours if recorder else None,
+            callback=recorder.record if recorder else None,
         )
         distance = known(float(solution.distance.max()))
         counts = int(solution.iterations.max()), int(solution.cg_iterations.max())
-        return Outcome(solution.x, *counts, solution.status.name, distance)
+        return TimedRun(solution.x, *counts, solution.status.name, distance)
     options: dict[str, Any] = {} if limit is None else {"max_outer": limit}
     if method == "tight":
-        options |= {"inner_tolerance": (TIGHT_INNER * float(noisy.norm())) ** 2, "outer_tolerance": TIGHT_OUTER}
+        options |= {
+            "inner_tolerance": (curves.TIGHT_INNER * float(noisy.norm())) ** 2,
+            "outer_tolerance": curves.TIGHT_OUTER,
+        }
     with full_precision(noisy.device):
         # Baselines need not repeat their bits: they may have the faster convolutions.
         torch.backends.cudnn.deterministic = False
-        callback = recorder.record_reference if recorder else None
-        result = reference_reconstruct(noisy, model, sigma=sigma, callback=callback, **options)
-    return Outcome(result.x, result.iterations, result.cg_iterations)
+        callback = recorder.record if recorder else None
+        try:
+            result, stopped = reference_reconstruct(noisy, model, sigma=sigma, callback=callback, **options), False
+        except _OutOfTimeError as end:
+            result, stopped = end.result, True
+    return TimedRun(result.x, result.iterations, result.cg_iterations, stopped=stopped)
 
 
 _CHILD = "import sys; from torchdeal.benchmark.speed import print_memory; print_memory(*sys.argv[1:])"
@@ -387,38 +341,8 @@ def _cuda_memory(method: str, noisy: Tensor, model: DEAL, sigma: float) -> int:
     return torch.cuda.max_memory_allocated(noisy.device) - before
 
 
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def _nchw(picture: np.ndarray) -> Tensor:
-    return to_tensor(picture)[0]
-
-
-def _picture(kind: str, image: Path | None) -> np.ndarray:
-    """`(H, W)` or `(H, W, 3)` in 0..1."""
-    if image is None:
-        try:
-            from skimage import data
-        except ImportError:
-            raise ValueError("the pictures need scikit-image: pip install 'torchdeal[demo]', or give --image") from None
-        return getattr(data, PICTURES[kind])() / 255.0
-    pixels = files.read(image).pixels
-    if pixels.ndim == 4:
-        raise ValueError(f"{image}: a stack of images; give one image")
-    picture = _nchw(pixels)[0].double().numpy()
-    if kind == "gray":
-        return picture[0] if len(picture) == 1 else np.tensordot([0.299, 0.587, 0.114], picture, 1)
-    if len(picture) != 3:
-        raise ValueError(f"{image}: the image is gray; use --kind gray")
-    return np.moveaxis(picture, 0, -1)
-
-
-def _model(kind: str, plan: Plan) -> DEAL:
-    model = load(plan.model or kind, device=plan.device)
+def _model(kind: str, plan: SpeedPlan) -> DEAL:
+    model = load(plan.weights(kind), device=plan.device)
     if model.channels != KINDS[kind]:
         raise ValueError(f"{plan.model}: the model has {model.channels} channels, --kind {kind} has {KINDS[kind]}")
     if min(plan.sizes) < model.min_size:
@@ -426,77 +350,30 @@ def _model(kind: str, plan: Plan) -> DEAL:
     return model
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
-    sources = {kind: plan.model or kind for kind in plan.kinds}
+def _settings(plan: SpeedPlan) -> Settings:
+    sources = {kind: plan.weights(kind) for kind in plan.kinds}
+    tight = {"inner": curves.TIGHT_INNER, "outer": curves.TIGHT_OUTER}
     return {
-        **environment(plan.device),
-        "weights": {kind: {"source": s, "sha256": weights_checksum(s)} for kind, s in sources.items()},
+        "weights": {kind: {"source": source, "sha256": checksum(source)} for kind, source in sources.items()},
         "picture": str(plan.image) if plan.image else "scikit-image",
         "noise": "numpy.random.default_rng(0)",
-        "methods": list(plan.methods),
-        "repeats": plan.repeats,
-        "baseline_repeats": plan.baseline_repeats,
-        "max_seconds": plan.max_seconds,
-        "tolerances": {
-            **TOLERANCES,
-            "tight": {"inner": TIGHT_INNER, "outer": TIGHT_OUTER},
-            "truth": plan.truth_tolerance,
-        },
+        "tolerances": {**TOLERANCES, "tight": tight, "truth": plan.truth_tolerance},
         "thresholds": list(THRESHOLDS),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The benchmark without the packages of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m torchdeal.benchmark.speed", description=main.__doc__)
-    parser.add_argument("--size", type=int, action="append", default=[])
-    parser.add_argument("--kind", choices=list(KINDS), action="append", default=[])
-    parser.add_argument("--sigma", type=float, action="append", default=[])
-    parser.add_argument("--device", choices=("cpu", "cuda", "mps"), default="cpu")
-    parser.add_argument("--model")
-    parser.add_argument("--image", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--baseline-repeats", type=int, default=1)
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--max-seconds", type=float)
-    parser.add_argument("--no-memory", action="store_true")
-    parser.add_argument("--truth-tolerance", type=float, default=TRUTH_TOLERANCE)
-    parser.add_argument("--json", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    try:
-        plan = Plan(
-            sizes=tuple(given.size),
-            kinds=tuple(given.kind or ["gray"]),
-            sigmas=tuple(given.sigma or [25.0]),
-            device=given.device,
-            model=given.model,
-            image=given.image,
-            repeats=given.repeats,
-            baseline_repeats=given.baseline_repeats,
-            methods=parse_methods(given.methods),
-            threads=given.threads,
-            max_seconds=given.max_seconds,
-            memory=not given.no_memory,
-            truth_tolerance=given.truth_tolerance,
-        )
-        check_output(given.json)
-        measure(
-            plan,
-            say=lambda line: print(line, flush=True),
-            save=lambda results, settings: write_text(given.json, to_json(results, settings)),
-        )
-    except (files.ImageFileError, ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-    except KeyboardInterrupt:
-        print(f"Interrupted: what was finished is in {given.json}", file=sys.stderr)
-        sys.exit(130)
-
-
-def parse_methods(text: str) -> tuple[str, ...]:
-    """A list with commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
+BENCHMARK = Benchmark(
+    "speed",
+    SpeedPlan,
+    TimedProblem,
+    measure,
+    _settings,
+    curves.show,
+    units="methods",
+    key="problems",
+    derive=curves.summary,
+    plot=plot,
+)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

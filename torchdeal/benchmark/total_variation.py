@@ -60,7 +60,7 @@ def minimise_total_variation(
     if not (0 < strength < math.inf and 0 < norm < math.inf):
         raise ValueError(f"strength and norm must be finite and above 0, got {strength:g} and {norm:g}")
     # The same problem with ||H|| = 1: its steps do not depend on the units of the measurements.
-    problem = _Problem(y / norm, (1 / norm) * operator, strength / norm**2, box)
+    problem = _Objective(y / norm, (1 / norm) * operator, strength / norm**2, box)
     x = (torch.zeros_like(operator.adjoint(y)) if start is None else start).clamp(*box)
     # Steps: tau (sigma_q ||H||^2 + sigma_p ||G||^2) = 1. Dual variables, and so good steps, grow with the strength.
     tau = 1 / (STEP_FACTOR * math.sqrt(problem.strength))
@@ -80,7 +80,7 @@ def minimise_total_variation(
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _Objective:
     y: Tensor
     operator: Operator
     strength: float

@@ -6,16 +6,17 @@ images. Starts from the bundled weights, with the settings that `deal train` has
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.common import check_device
+from torchdeal.benchmark.common import Say, Settings
+from torchdeal.benchmark.frame import Benchmark, bundled_weights
+from torchdeal.benchmark.plan import Plan, argument, option
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
@@ -28,13 +29,48 @@ CHANNELS = {"gray": 1, "color": 3}
 ITERATIONS = 15  # without gradient, before the step whose gradients are compared
 
 
-def gradients(model: DEAL, batch: Batch, before: Tensor, engine: str) -> dict[str, Tensor]:
-    """Of every parameter, of the loss without its second term, for the step from `before`."""
-    model.zero_grad()
-    step = TrainingStep(model, LossConfig(gamma=0.0), engine=engine)
-    step.approach(batch, before, 0)  # prepares the engine
-    step(batch, before, 0.0).loss.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(Plan):
+    """Which images, and how many steps."""
+
+    folders: tuple[Path, ...] = argument("folders or tar files of images")
+    kind: str = option("gray", "of images and weights", choices=list(CHANNELS))
+    batch: int = option(16, "patches in a step")
+    patch: int = option(128, "side of a patch")
+    steps: int = option(300, "of the run")
+    report_every: int = option(50, "steps from one report to the next")
+
+    def config(self) -> Config:
+        """The settings of the run: what is not chosen is as in `deal train`."""
+        data = {"train": [str(source) for source in self.folders], "batch": self.batch, "patch": self.patch}
+        run = {"report_every": self.report_every, "save_every": 10**9, "validate_every": 10**9}
+        return parse_config({"model": {"channels": CHANNELS[self.kind]}, "data": data, "run": run})
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """The cosine of the gradients of both engines for each parameter, and what a short run reports."""
+
+    cosines: dict[str, float]
+    reports: list[Report] = field(default_factory=list)
+
+
+def measure(plan: TrainingPlan, say: Say) -> Iterator[list[TrainingSpeed]]:
+    """The cosines, then the reports."""
+    config, model = plan.config(), load(plan.kind, device=plan.device).requires_grad_(True)
+    images = read_images(plan.folders, channels=model.channels, patch=plan.patch).to(plan.device)
+    found = TrainingSpeed(cosines(model, draw(images, config.task, plan.batch, seed=0)))
+    say(f"cosine {found.cosines['all']:.4f} between the gradients of the packed and the direct engine")
+    yield [found]
+
+    def listen(report: Report) -> None:
+        found.reports.append(report)
+        say(str(report))
+
+    with tempfile.TemporaryDirectory() as folder:  # nothing of the run is kept
+        listener = Listener(report=listen)
+        Trainer(config, Path(folder), images, model=load(plan.kind), listener=listener).run(until=plan.steps)
+    yield [found]
 
 
 def cosines(model: DEAL, batch: Batch) -> dict[str, float]:
@@ -45,52 +81,32 @@ def cosines(model: DEAL, batch: Batch) -> dict[str, float]:
         direct = gradients(model, batch, start, "direct")
     for found in (packed, direct):
         found["all"] = torch.cat([gradient.flatten() for gradient in found.values()])
-    return {name: _cosine(packed[name], direct[name]) for name in direct}
+    return {name: cosine(packed[name], direct[name]) for name in direct}
 
 
-def _cosine(a: Tensor, b: Tensor) -> float:
+def gradients(model: DEAL, batch: Batch, before: Tensor, engine: str) -> dict[str, Tensor]:
+    """Of every parameter, of the loss without its second term, for the step from `before`."""
+    model.zero_grad()
+    step = TrainingStep(model, LossConfig(gamma=0.0), engine=engine)
+    step.approach(batch, before, 0)  # prepares the engine
+    step(batch, before, 0.0).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Of the angle between two tensors."""
     return float(torch.nn.functional.cosine_similarity(a.flatten().double(), b.flatten().double(), dim=0))
 
 
-def reports(config: Config, model: DEAL, sources: Sequence[Path], device: str, steps: int) -> list[Report]:
-    """What a run of so many steps reports; nothing of it is kept."""
-    found: list[Report] = []
-    data = config.data
-    images = read_images(sources, channels=config.model.channels, patch=data.patch).to(device)
-    with tempfile.TemporaryDirectory() as folder:
-        Trainer(config, Path(folder), images, model=model, listener=Listener(report=found.append)).run(until=steps)
-    return found
+def show(found: list[TrainingSpeed], settings: Settings) -> Iterator[str]:
+    """A line for each parameter, and one for each report."""
+    for speed in found:
+        for name, value in speed.cosines.items():
+            yield f"gradient of {name}: cosine {value:.4f} between the packed and the direct engine"
+        yield from map(str, speed.reports)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the cosines, then the reports of a short run."""
-    parser = argparse.ArgumentParser(prog="python -m torchdeal.benchmark.training", description=__doc__)
-    parser.add_argument("sources", type=Path, nargs="+", metavar="FOLDER")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--kind", choices=list(CHANNELS), default="gray")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--patch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--report-every", type=int, default=50)
-    given = parser.parse_args(arguments)
-    try:
-        check_device(given.device)
-        content = {
-            "model": {"channels": CHANNELS[given.kind]},
-            "data": {"train": [str(s) for s in given.sources], "batch": given.batch, "patch": given.patch},
-            "run": {"report_every": given.report_every, "save_every": 10**9, "validate_every": 10**9},
-        }
-        config = parse_config(content)
-        model = load(given.kind, device=given.device).requires_grad_(True)
-        images = read_images(given.sources, channels=model.channels, patch=given.patch).to(given.device)
-        found = cosines(model, draw(images, config.task, given.batch, seed=0))
-        for name, value in found.items():
-            print(f"gradient of {name}: cosine {value:.4f} between the packed and the direct engine", flush=True)
-        for report in reports(config, load(given.kind), given.sources, given.device, given.steps):
-            print(report, flush=True)
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-
+BENCHMARK = Benchmark("training", TrainingPlan, TrainingSpeed, measure, bundled_weights, show)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,29 +1,26 @@
-"""What the speed benchmark measures, what follows from it, and its JSON."""
+"""What the speed benchmark finds, distances against time, and what follows from them: ratios, tables."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from torchdeal.benchmark.common import finite
+from torchdeal.benchmark.common import Settings, circumstances, estimate, number, power
+from torchdeal.benchmark.frame import Table
 
 METHODS = {"paper-literal": "paper-literal", "tight": "tight reference", "ours": "ours", "default": "ours, default"}
 BASELINES = ("paper-literal", "tight")
 THRESHOLDS = (1e-2, 1e-3, 1e-4)  # relative distances to the fixed point, to which the time is taken
-FORMAT = "torchdeal-benchmark-speed-1"
+TIGHT_INNER, TIGHT_OUTER = 1e-6, 1e-6  # relative to ||b||, and the relative change of the image
+PAPER_INNER = 1e-4  # ||r|| in CG of the paper, whatever ||b||: the default of `reference_reconstruct`, not squared
 
 Curve = list[tuple[float, float]]  # (seconds, true relative distance) after each outer iteration, and at the end
 
 
 @dataclass(frozen=True)
-class Truth:
+class Target:
     """The fixed point that the distances are taken to: how it was found and what is known about it."""
 
     dtype: str
@@ -43,7 +40,7 @@ class Measurement:
     cg_iterations: int
     psnr: float
     status: str | None = None  # of ours
-    estimate: float | None = None  # the distance that ours certifies
+    estimate: float | None = None  # the distance that ours estimates
     stopped: bool = False  # by max_seconds
     memory: int | None = None  # bytes at the peak, above what the weights and the import take
 
@@ -63,9 +60,21 @@ class Measurement:
         """The largest true distance at the end of a run."""
         return max(curve[-1][1] for curve in self.curves)
 
+    def __str__(self) -> str:
+        seconds = [self.seconds_to(threshold) for threshold in THRESHOLDS]
+        times = [
+            f"{'never' if s is None else f'{s:.3g} s'} to {t:.0e}" for s, t in zip(seconds, THRESHOLDS, strict=True)
+        ]
+        end = "stopped after" if self.stopped else "ended after"
+        memory = "" if self.memory is None else f", {self.memory / 1e6:.0f} MB"
+        return (
+            f"{METHODS[self.method]}: {', '.join(times)}; {end} {self.total_seconds:.3g} s at distance "
+            f"{self.end_distance:.1e} ({self.iterations} masks, {self.cg_iterations} CG, {self.psnr:.2f} dB{memory})"
+        )
+
 
 @dataclass(frozen=True)
-class Result:
+class TimedProblem:
     """One problem and what was measured on it."""
 
     size: int
@@ -74,7 +83,7 @@ class Result:
     picture: str
     noisy_psnr: float
     noisy_norm: float  # ||b||
-    truth: Truth
+    truth: Target
     measurements: list[Measurement] = field(default_factory=list)
 
     def measurement(self, method: str) -> Measurement | None:
@@ -96,18 +105,6 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{'> ' if self.is_bound else ''}{self.value:.{1 if self.value < 10 else 0}f} x"
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Exponents p in `value ~ pixels^p`, for ours at the default tolerance; None where unknown."""
-
-    kind: str
-    sigma: float
-    sizes: list[int]
-    seconds: float | None
-    seconds_per_iteration: float | None  # the number of iterations varies with the picture
-    memory: float | None
 
 
 def seconds_to(curve: Curve, distance: float) -> float | None:
@@ -137,91 +134,80 @@ def ratio_at_its_end(baseline: Measurement | None, ours: Measurement | None) -> 
     return Ratio(baseline.total_seconds / fast) if baseline and fast else None
 
 
-def growth_exponent(sizes: Sequence[int], values: Sequence[float | None]) -> float | None:
-    """The least-squares slope of log(value) over log(pixels); None without two sizes or where a value is missing."""
-    known = [v for v in values if v is not None and v > 0]
-    if len(set(sizes)) < 2 or len(known) < len(values):
-        return None
-    return float(np.polyfit(2 * np.log(sizes), np.log(known), 1)[0])
-
-
-def growths(results: Sequence[Result]) -> list[Growth]:
-    """Of each kind and sigma, over the sizes that were measured."""
-    found = []
-    for kind, sigma in dict.fromkeys((r.kind, r.sigma) for r in results):
-        series = [(r.size, r.measurement("default")) for r in results if (r.kind, r.sigma) == (kind, sigma)]
-        measured = [(size, m) for size, m in series if m is not None]
-        sizes = [size for size, _ in measured]
-        if len(set(sizes)) > 1:
-            seconds = [m.total_seconds for _, m in measured]
-            per_iteration = [m.total_seconds / m.iterations for _, m in measured]
-            memory = [m.memory for _, m in measured]
-            exponents = (growth_exponent(sizes, values) for values in (seconds, per_iteration, memory))
-            found.append(Growth(kind, sigma, sizes, *exponents))
-    return found
-
-
-def describe(measured: Measurement) -> str:
-    """One line of plain text."""
-    times = ", ".join(f"{_seconds(measured.seconds_to(t))} to {t:.0e}" for t in THRESHOLDS)
-    end = "stopped after" if measured.stopped else "ended after"
-    memory = "" if measured.memory is None else f", {measured.memory / 1e6:.0f} MB"
-    return (
-        f"{METHODS[measured.method]}: {times}; {end} {_seconds(measured.total_seconds)} at distance "
-        f"{measured.end_distance:.1e} ({measured.iterations} masks, {measured.cg_iterations} CG, "
-        f"{measured.psnr:.2f} dB{memory})"
-    )
-
-
-def to_json(results: Sequence[Result], settings: dict[str, Any]) -> str:
-    """All that was measured, and the numbers that follow from it."""
-    content = {
-        "format": FORMAT,
-        "settings": settings,
-        "problems": [{**asdict(r), **_derived(r)} for r in results],
-        "growth": [asdict(g) for g in growths(results)],
-    }
-    return json.dumps(finite(content), indent=1, allow_nan=False)
-
-
-def from_json(path: Path) -> tuple[list[Result], dict[str, Any]]:
-    """What `to_json` wrote."""
-    try:
-        content = json.loads(path.read_text())
-        if content["format"] != FORMAT:
-            raise ValueError
-        return [_result(problem) for problem in content["problems"]], content["settings"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path}: does not hold results of deal benchmark speed --json") from None
-
-
-def _derived(result: Result) -> dict[str, Any]:
-    """What a reader of the JSON need not compute; `from_json` does not look at it."""
-    ours = result.measurement("ours")
-    summary = {
+def summary(problem: TimedProblem) -> dict[str, Any]:
+    """Seconds to each distance, and ratios, for the JSON."""
+    ours = problem.measurement("ours")
+    times = {
         m.method: {
             "seconds_to": {f"{t:.0e}": m.seconds_to(t) for t in THRESHOLDS},
             "total_seconds": m.total_seconds,
             "end_distance": m.end_distance,
         }
-        for m in result.measurements
+        for m in problem.measurements
     }
     ratios: dict[str, Any] = {}
-    for m in result.measurements:
+    for m in problem.measurements:
         if m.method in BASELINES:
             found = {f"{t:.0e}": ratio(m, ours, t) for t in THRESHOLDS} | {"its end": ratio_at_its_end(m, ours)}
             ratios[m.method] = {goal: asdict(r) if r else None for goal, r in found.items()}
-    return {"summary": summary, "ratios": ratios}
+    return {"summary": times, "ratios": ratios}
 
 
-def _result(content: dict[str, Any]) -> Result:
-    measurements = []
-    for m in content["measurements"]:
-        curves = [[(s, math.inf if d is None else d) for s, d in curve] for curve in m["curves"]]
-        measurements.append(Measurement(**{**m, "curves": curves}))
-    names = ("size", "kind", "sigma", "picture", "noisy_psnr", "noisy_norm")
-    return Result(**{n: content[n] for n in names}, truth=Truth(**content["truth"]), measurements=measurements)
+def show(problems: list[TimedProblem], settings: Settings) -> Iterator[str | Table]:
+    """A table per problem, what it says in words."""
+    yield (
+        f"{circumstances(settings)} "
+        f"Seconds are medians of {settings['repeats']} runs ({settings['baseline_repeats']} of the references); "
+        "in brackets how many times longer than ours. End: true relative distance at the end."
+    )
+    head = ["method", *(f"s to {power(t)}" for t in THRESHOLDS), "end", "total s", "masks", "CG", "PSNR", "MB"]
+    for problem in problems:
+        title = f"\n{problem.name} ({problem.picture}, noisy {problem.noisy_psnr:.2f} dB)"
+        measured = [problem.measurement(method) for method in METHODS]
+        yield Table(head, [_row(m, problem) for m in measured if m], title)
+        yield from (f"  {remark}" for remark in _remarks(problem))
 
 
-def _seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.3g} s"
+def _row(measured: Measurement, problem: TimedProblem) -> list[str]:
+    return [
+        METHODS[measured.method],
+        *(_time(measured, problem, threshold) for threshold in THRESHOLDS),
+        f"{measured.end_distance:.1e}",
+        number(measured.total_seconds),
+        str(measured.iterations),
+        str(measured.cg_iterations),
+        f"{measured.psnr:.2f}",
+        "-" if measured.memory is None else f"{measured.memory / 1e6:.0f}",
+    ]
+
+
+def _time(measured: Measurement, problem: TimedProblem, threshold: float) -> str:
+    seconds = measured.seconds_to(threshold)
+    if seconds is None and not measured.stopped:
+        return "never"
+    text = f"> {number(measured.total_seconds)}" if seconds is None else number(seconds)
+    factor = ratio(measured, problem.measurement("ours"), threshold) if measured.method in BASELINES else None
+    return f"{text} ({factor})" if factor else text
+
+
+def _remarks(problem: TimedProblem) -> Iterator[str]:
+    truth, ours = problem.truth, problem.measurement("ours")
+    yield (
+        f"Distances are to the fixed point computed in {truth.dtype} ({truth.status}, {truth.iterations} masks), "
+        f"itself {estimate(truth.distance)} away by its own estimate."
+    )
+    yield (
+        f"The references end CG at ||r|| <= {PAPER_INNER / problem.noisy_norm:.1e} ||b|| (paper-literal) and "
+        f"{TIGHT_INNER:.1e} ||b|| (tight reference)."
+    )
+    for m in filter(None, map(problem.measurement, METHODS)):
+        label, end = METHODS[m.method], f"{m.end_distance:.1e}"
+        factor = ratio_at_its_end(m, ours) if m.method in BASELINES else None
+        if m.stopped:
+            yield f"{label}: stopped after {number(m.total_seconds)} s at distance {end}."
+        if ours and factor:
+            there = number(ours.seconds_to(m.end_distance) or 0.0)
+            moment = "when it is stopped" if m.stopped else "when it ends"
+            yield f"{label} is at {end} {moment}; ours is there, or closer, after {there} s: {factor} faster."
+        if m.status:
+            yield f"{label}: {m.status}, estimated distance {estimate(m.estimate)}, true {end}."

@@ -1,0 +1,190 @@
+"""The frame of all benchmarks: arguments, plan, measurement, JSON after each step, tables at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from torchdeal.benchmark import BENCHMARKS
+from torchdeal.benchmark.common import Say, Settings, check_output, circumstances, decoded, environment, finite, number
+from torchdeal.benchmark.plan import Plan, add_options, is_argument
+from torchdeal.io.atomic import replacing
+from torchdeal.io.checkpoint import checksum
+from torchdeal.io.files import ImageFileError
+
+P = TypeVar("P", bound=Plan)
+R = TypeVar("R")
+
+PLOT_FORMATS = (".png", ".pdf", ".svg")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns are aligned on the right but for the first."""
+
+    head: Sequence[str]
+    rows: list[list[str]]
+    title: str = ""
+
+
+def bundled_weights(plan: Any) -> Settings:
+    """The settings of a plan that has only a `kind` of weights."""
+    return {"weights": {plan.kind: checksum(plan.kind)}}
+
+
+def show_all(results: Sequence[Any], settings: Settings) -> Iterator[str | Table]:
+    """A column for each field, a row for each result: for those that are made of numbers and texts."""
+    yield f"{circumstances(settings)}\n"
+    cells = [[v if isinstance(v, str) else "-" if v is None else number(v) for v in astuple(r)] for r in results]
+    yield Table([item.name.replace("_", " ") for item in fields(results[0])], cells)
+
+
+@dataclass(frozen=True)
+class Benchmark(Generic[P, R]):
+    """What makes one benchmark different from the others, and the command that all of them are."""
+
+    name: str  # of its module
+    plan: type[P]
+    result: type[R]  # a dataclass
+    measure: Callable[[P, Say], Iterator[list[R]]]  # all results so far, each time that they are worth keeping
+    settings: Callable[[P], Settings] = lambda plan: {}  # what the JSON says beside the plan and the environment
+    show: Callable[[list[R], Settings], Iterable[str | Table]] = show_all
+    units: str = "results"  # that are kept one by one
+    key: str = "results"  # in the JSON
+    derive: Callable[[R], dict[str, Any]] = lambda result: {}  # what a reader of the JSON need not compute
+    derive_from_all: Callable[[list[R]], dict[str, Any]] = lambda results: {}
+    missing: float = math.nan  # the number that JSON has null for
+    plot: Callable[[list[R], Settings, Path], None] | None = None
+
+    def main(self, arguments: Sequence[str] | None = None, prog: str | None = None) -> None:
+        """The command. What is wrong with the input ends it with one line; Ctrl-C says where the finished units are."""
+        prog = prog or f"python -m torchdeal.benchmark.{self.name}"
+        parsed = vars(self._parser(prog).parse_args(arguments))
+        given = {name: value for name, value in parsed.items() if value is not None and value != []}
+        to_print = given.get("json") == "-"
+        file = None if to_print or "json" not in given else Path(given["json"])
+        try:
+            results, settings = self._results(given, file, prog)
+            for part in [self.to_json(results, settings)] if to_print else self.show(results, settings):
+                print_part(part)
+            if self.plot and "plot" in given:
+                self.plot(results, settings, given["plot"])
+        except (ImageFileError, ImportError, ValueError, OSError) as error:
+            print(f"Error: {error}", file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            left = f"the {self.units} that were finished are in {file}" if file else "nothing was kept"
+            print(f"Interrupted: {left}", file=sys.stderr)
+            sys.exit(130)
+
+    def to_json(self, results: list[R], settings: Settings) -> str:
+        """All that was measured, and the numbers that follow from it."""
+        each = [asdict(result) | self.derive(result) for result in results]  # pyright: ignore[reportArgumentType]
+        content = {"format": self._format, "settings": settings, **self.derive_from_all(results), self.key: each}
+        return json.dumps(finite(content), indent=1, allow_nan=False)
+
+    def from_json(self, path: Path) -> tuple[list[R], Settings]:
+        """What `to_json` wrote."""
+        try:
+            content = json.loads(path.read_text())
+            if content["format"] != self._format:
+                raise ValueError
+            return decoded(list[self.result], content[self.key], self.missing), content["settings"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{path}: does not hold results of deal benchmark {self.name} --json") from None
+
+    @property
+    def _format(self) -> str:
+        return f"torchdeal-benchmark-{self.name}-1"
+
+    def _parser(self, prog: str) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog, description=BENCHMARKS[self.name], argument_default=argparse.SUPPRESS)
+        add_options(parser, self.plan)
+        parser.add_argument("--json", metavar="FILE", help="write all results as JSON; - prints them instead")
+        parser.add_argument(
+            "--from", metavar="FILE", type=Path, help="show the results in a --json file, measure nothing"
+        )
+        if self.plot:
+            shown = f"draw them to a file ({', '.join(PLOT_FORMATS)})"
+            parser.add_argument("--plot", metavar="FILE", type=Path, help=shown)
+        return parser
+
+    def _results(self, given: dict[str, Any], file: Path | None, prog: str) -> tuple[list[R], Settings]:
+        """Read or measured."""
+        if file:
+            check_output(file)
+        if "plot" in given:
+            _check_plot(given["plot"])
+        if "from" in given:
+            results, settings = self.from_json(given["from"])
+            self._save(file, results, settings)
+            return results, settings
+        for item in fields(self.plan):
+            if is_argument(item) and item.name not in given:
+                raise ValueError(f"give {item.metadata['about']}: {prog} {item.name.upper()}")
+        chosen: dict[str, Any] = {item.name: given[item.name] for item in fields(self.plan) if item.name in given}
+        return self._measure(self.plan(**chosen), file)
+
+    def _measure(self, plan: P, file: Path | None) -> tuple[list[R], Settings]:
+        started = time.perf_counter()
+
+        def say(line: str) -> None:
+            print(f"[{time.perf_counter() - started:7.1f} s] {line}", file=sys.stderr, flush=True)
+
+        if plan.threads:
+            torch.set_num_threads(plan.threads)
+        settings, results = plan.recorded() | environment(plan.device) | self.settings(plan), []
+        for results in self.measure(plan, say):
+            self._save(file, results, settings)
+        return results, settings
+
+    def _save(self, file: Path | None, results: list[R], settings: Settings) -> None:
+        if file:
+            with replacing(file) as temporary:
+                temporary.write_text(self.to_json(results, settings) + "\n")
+
+
+def print_part(part: str | Table) -> None:
+    """A text, or a table: drawn on a terminal where rich is there, else in Markdown, which a document can take."""
+    if isinstance(part, str):
+        print(part)
+    elif not (sys.stdout.isatty() and _drawn(part)):
+        lines = [part.head, ["---"] * len(part.head), *part.rows]
+        print(
+            "\n".join([*([f"{part.title}\n"] if part.title else []), *("| " + " | ".join(row) + " |" for row in lines)])
+        )
+
+
+def _drawn(table: Table) -> bool:
+    try:
+        from rich import box, console
+        from rich import table as tables
+    except ImportError:
+        return False
+    drawn = tables.Table(title=table.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for index, heading in enumerate(table.head):
+        drawn.add_column(heading, justify="right" if index else "left")
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.Console(highlight=False, markup=False).print(drawn)
+    return True
+
+
+def _check_plot(path: Path) -> None:
+    """Raise if the plot cannot be made: better before the work than after."""
+    if path.suffix.lower() not in PLOT_FORMATS:
+        raise ValueError(f"{path}: unknown format for a plot; use one of {', '.join(PLOT_FORMATS)}")
+    check_output(path)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("--plot needs matplotlib: pip install 'torchdeal[benchmark]'") from None

@@ -1,0 +1,114 @@
+"""Clean images from files, and the noise of the paper's protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdeal.io import files
+from torchdeal.io.checkpoint import default_weights
+from torchdeal.io.images import luma, to_tensor
+from torchdeal.model import DEAL
+
+REMOVE = "take it out of the folder"
+PICTURES = {"gray": "camera", "color": "astronaut"}  # of scikit-image
+
+
+def draw_noise(like: Tensor, sigma: float) -> Tensor:
+    """The noise of the protocol for an image `(1, C, H, W)`, `sigma` on the 0..255 scale: the same for every image.
+
+    As `numpy.random.seed(0)` and `numpy.random.normal` would, in the order rows, columns, colours.
+    """
+    channels, height, width = like.shape[1:]
+    draws = np.random.RandomState(0).normal(0, sigma / 255, (height, width, channels)).astype(np.float32)
+    return torch.from_numpy(draws).permute(2, 0, 1)[None].contiguous()
+
+
+def list_images(folder: Path) -> list[Path]:
+    """The image files of a folder, by name. Raises ValueError where there is none."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; give a folder of clean images")
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
+    if not paths:
+        raise ValueError(f"{folder}: no images in this folder ({', '.join(files.SUFFIXES)})")
+    return paths
+
+
+def named_image(folder: Path, name: str) -> Path:
+    """The file whose name without its ending is this one."""
+    for path in list_images(folder):
+        if path.stem == name:
+            return path
+    raise ValueError(f"{folder}: there is no image {name}")
+
+
+def read_image(path: Path) -> Tensor:
+    """The image in the file, float32 `(1, C, H, W)` in 0..1, without alpha."""
+    try:
+        images = to_tensor(files.read(path).pixels)[0].float()
+    except files.ImageFileError as error:
+        raise files.ImageFileError(f"{error}. Mend it, or {REMOVE}.") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if len(images) > 1:
+        raise ValueError(f"{path}: a stack of {len(images)} images; save them one by one, or {REMOVE}")
+    return images
+
+
+def read_clean(path: Path, model: DEAL, crop: int | None = None) -> Tensor:
+    """The image as the model takes it, `(1, C, H, W)`, float32 in 0..1; only its centre if `crop` is given.
+
+    Colour becomes gray in 8 bits.
+    """
+    image = read_image(path)
+    if model.channels == 1 and image.shape[1] == 3:
+        image = luma((image * 255).round()).round() / 255
+    channels, height, width = image.shape[1:]
+    if channels != model.channels:
+        counts = f"the image has {channels} channels and the model {model.channels}"
+        raise ValueError(f"{path}: {counts}; use --model {default_weights(channels, False)}, or {REMOVE}")
+    if crop is not None:
+        if min(height, width) < crop:
+            smaller = f"smaller than --crop {crop}; lower it, or {REMOVE}"
+            raise ValueError(f"{path}: the image is {height} x {width}, {smaller}")
+        top, left = (height - crop) // 2, (width - crop) // 2
+        image = image[..., top : top + crop, left : left + crop].contiguous()
+    if min(image.shape[2:]) < model.min_size:
+        least = f"at least {model.min_size} x {model.min_size} is needed"
+        raise ValueError(f"{path}: the image is {height} x {width}, {least}; {REMOVE}")
+    return image
+
+
+def read_picture(kind: str, image: Path | None) -> np.ndarray:
+    """`(H, W)` or `(H, W, 3)` in 0..1."""
+    if image is None:
+        try:
+            from skimage import data
+        except ImportError:
+            raise ValueError("the pictures need scikit-image: pip install 'torchdeal[demo]', or give --image") from None
+        return getattr(data, PICTURES[kind])() / 255.0
+    pixels = files.read(image).pixels
+    if pixels.ndim == 4:
+        raise ValueError(f"{image}: a stack of images; give one image")
+    picture = to_tensor(pixels)[0][0].double()
+    if kind == "gray":
+        return (picture if len(picture) == 1 else luma(picture))[0].numpy()
+    if len(picture) != 3:
+        raise ValueError(f"{image}: the image is gray; use --kind gray")
+    return picture.permute(1, 2, 0).numpy()
+
+
+def fit(picture: np.ndarray, size: int) -> np.ndarray:
+    """The centre of the picture, `(size, size, ...)`; a smaller picture is continued by its mirror images."""
+    for axis in (0, 1):
+        excess = picture.shape[axis] - size
+        if excess >= 0:
+            picture = picture.take(range(excess // 2, excess // 2 + size), axis)
+        else:
+            margins = [(0, 0)] * picture.ndim
+            margins[axis] = (-excess // 2, -excess - -excess // 2)
+            picture = np.pad(picture, margins, mode="symmetric")
+    return picture
