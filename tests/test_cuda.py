@@ -133,7 +133,7 @@ def test_gradient_of_one_step_agrees_with_the_cpu():
         y = torch.cat([noisy(picture(size=32), s) for s in (10, 30)]).to(device)
         weights, sigma = model.weights(), torch.tensor([10.0, 30.0], device=device)
         with full_precision(torch.device(device)):
-            x, _ = attentive_step(y, y, Identity(), weights, lam=weights.lam(sigma), alpha=weights.alpha(sigma))
+            x, _ = attentive_step(y, Equation(y, Identity(), weights.lam(sigma), weights.alpha(sigma)), weights)
             x.square().sum().backward()
         return torch.cat([p.grad.flatten().cpu() for p in model.parameters()])
 

@@ -5,7 +5,7 @@ from conftest import small_model
 import torchdeal as td
 from torchdeal.operators import Blur, Identity, Operator
 from torchdeal.solvers import implicit_solve
-from torchdeal.training.engine import attentive_step
+from torchdeal.training.engine import Equation, attentive_step
 
 OPERATORS = {
     "identity": Identity(),
@@ -15,8 +15,8 @@ OPERATORS = {
 
 def step(model: td.DEAL, z, y, operator: Operator, sigma, tolerance=1e-13):
     weights = model.weights()
-    lam, alpha = weights.lam(sigma), weights.alpha(sigma)
-    return attentive_step(z, operator.adjoint(y), operator, weights, lam=lam, alpha=alpha, tolerance=tolerance)
+    equation = Equation(operator.adjoint(y), operator, weights.lam(sigma), weights.alpha(sigma))
+    return attentive_step(z, equation, weights, tolerance=tolerance)
 
 
 def setting(batch, channels=1, boundary="reflect"):

@@ -106,38 +106,32 @@ def _system(backend: Backend, mask: Any, operator: Operator, lam: Tensor) -> Lin
 
 def attentive_step(
     z: Tensor,
-    b: Tensor,
-    operator: Operator,
+    equation: Equation,
     weights: Weights,
     *,
-    lam: Tensor,
-    alpha: Tensor,
     start: Tensor | None = None,
     tolerance: float = 1e-5,
     max_iterations: int = 1000,
 ) -> tuple[Tensor, Tensor]:
-    """`T(z)` and `M(z)`, with the implicit gradient in z, b, lam, alpha and the weights.
+    """`T(z)` and `M(z)`, with the implicit gradient in z, the tensors of the equation and the weights.
 
     This is the last step of training, and the only one that is differentiated.
 
     Args:
         z: where the masks are taken, `(B, C, H, W)`.
-        b: `H^T y`.
-        operator: `H`, constant.
+        equation: with an operator that is constant.
         weights: of a model, from `model.weights()`.
-        lam: `(B, 1, 1, 1)`.
-        alpha: `(B, N, 1, 1)`, from `weights.alpha(sigma)`.
         start: first guess of the solution.
         tolerance: relative, of the forward and of the backward solve.
         max_iterations: of each.
     """
-    mask = weights.mask(z, alpha)
+    mask = weights.mask(z, equation.alpha)
 
     def apply(p: Tensor, lam: Tensor, mask: Tensor, *filters: Tensor) -> Tensor:
-        return operator.normal(p) + lam * replace(weights, filters=filters).penalty(p, mask.square())
+        return equation.operator.normal(p) + lam * replace(weights, filters=filters).penalty(p, mask.square())
 
-    parameters = (lam, mask, *weights.filters)
-    x = implicit_solve(apply, b, parameters, start=start, tolerance=tolerance, max_iterations=max_iterations)
+    parameters = (equation.lam, mask, *weights.filters)
+    x = implicit_solve(apply, equation.b, parameters, start=start, tolerance=tolerance, max_iterations=max_iterations)
     return x, mask
 
 
@@ -161,16 +155,7 @@ class DirectEngine(Engine):
         return loose_correction(self.backend, x, equation, self.cg_iterations)
 
     def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return attentive_step(
-            z,
-            equation.b,
-            equation.operator,
-            self.weights,
-            lam=equation.lam,
-            alpha=equation.alpha,
-            start=z if start is None else start,
-            tolerance=EXACT,
-        )
+        return attentive_step(z, equation, self.weights, start=z if start is None else start, tolerance=EXACT)
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.weights.mask(x, alpha)
