@@ -1,4 +1,4 @@
-"""K-space: files, sensitivity maps, noise, and what becomes of the image."""
+"""MRI: k-space from files, its noise, the sensitivity maps of its coils, and files of the image."""
 
 from torchdeal.mri.data import KSpace, KSpaceError, centre_crop, infer_mask
 from torchdeal.mri.maps import calibration_width, espirit_maps

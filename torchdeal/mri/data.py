@@ -95,6 +95,13 @@ def as_mask(values: Tensor | np.ndarray, size: tuple[int, int], what: str = "the
     return mask
 
 
+def measured_mask(kspace: Tensor, mask: Tensor | np.ndarray | None) -> Tensor:
+    """What was measured, bool `(H, W)`, on the CPU: what the mask says, or where there is none, what is not zero."""
+    if mask is None:
+        return infer_mask(kspace).cpu()
+    return as_mask(torch.as_tensor(mask).cpu().numpy(), (kspace.shape[-2], kspace.shape[-1]))
+
+
 def choose_slice(index: int | str, slices: int) -> int | None:
     """The number of the slice, None for all."""
     if index == ALL:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.extras import optional
-from torchdeal.mri.data import KSpaceError, as_kspace, as_mask, infer_mask
+from torchdeal.mri.data import KSpaceError, as_kspace, measured_mask
 
 KERNEL = 6  # of ESPIRiT
 WIDEST = 24  # calibration region that is used: more costs time and changes little
@@ -39,9 +39,9 @@ def espirit_maps(
 ) -> Tensor:
     """Coil sensitivities by ESPIRiT (Uecker et al. 2014, by SigPy), for `MultiCoilFourier`.
 
-    The sum of their squared magnitudes is 1. Their phase is relative to the strongest coil, and
-    the image has the phase of that coil: it is complex, `MultiCoilFourier(maps, mask, real=False)`. The maps are smooth
-    also across the border of the image, so they are wrong near it where the object goes on there.
+    The sum of their squared magnitudes is 1. Their phase is relative to the strongest coil, and the image has the phase
+    of that coil: it is complex, `MultiCoilFourier(maps, mask, real=False)`. The maps are smooth also across the border
+    of the image, so they are wrong near it where the object goes on there.
 
     Args:
         kspace: complex, `(coils, H, W)` or `(B, coils, H, W)`.
@@ -57,9 +57,7 @@ def espirit_maps(
         maps, complex, of the shape of `kspace`.
     """
     values = as_kspace(kspace)
-    size = (values.shape[-2], values.shape[-1])
-    measured = infer_mask(values) if mask is None else as_mask(torch.as_tensor(mask).cpu().numpy(), size)
-    found = calibration_width(measured.cpu(), centered=centered)
+    found = calibration_width(measured_mask(values, mask), centered=centered)
     wanted = min(found, WIDEST) if width is None else width
     if not NARROWEST <= wanted <= found:
         raise KSpaceError(

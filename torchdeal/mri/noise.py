@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.estimation import deviation
-from torchdeal.mri.data import as_kspace, as_mask, infer_mask
+from torchdeal.mri.data import as_kspace, measured_mask
 
 OUTER, FEWEST = 0.02, 500  # share, and least number, of the samples of a coil that are taken for noise
 
@@ -29,9 +29,8 @@ def estimate_noise(
         centered: the zero frequency is in the middle, else at [0, 0].
     """
     values = as_kspace(kspace)
-    size = (values.shape[-2], values.shape[-1])
-    measured = infer_mask(values) if mask is None else as_mask(torch.as_tensor(mask).cpu().numpy(), size)
-    radius = _radius(size, centered)[measured.cpu()]
+    measured = measured_mask(values, mask)
+    radius = _radius((values.shape[-2], values.shape[-1]), centered)[measured]
     if not len(radius):
         raise ValueError("the k-space is zero: there is no noise to estimate")
     number = min(max(round(OUTER * len(radius)), FEWEST), len(radius))
