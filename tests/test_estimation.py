@@ -4,8 +4,16 @@ import torch
 from conftest import picture
 from skimage import data
 
-from torchdeal.estimation import LAM_FACTOR, default_parameters, estimate_range, estimate_sigma, gain
-from torchdeal.operators import Blur, Fourier, Identity, Mask
+from torchdeal.estimation import (
+    LAM_FACTOR,
+    default_parameters,
+    estimate_known_sigma,
+    estimate_range,
+    estimate_sigma,
+    estimate_sinogram_noise,
+    gain,
+)
+from torchdeal.operators import Blur, Fourier, Identity, Mask, Radon
 
 
 @pytest.mark.parametrize("sigma", [5, 15, 25, 50])
@@ -40,6 +48,44 @@ def test_noise_free():
 def test_too_small():
     with pytest.raises(ValueError, match="too small"):
         estimate_sigma(np.zeros((10, 40)))
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_noise_of_the_known_pixels(sigma, share):
+    """Of a smooth picture, where it is exact; values of pixels that are not known do not count."""
+    generator = torch.Generator().manual_seed(0)
+    row, column = torch.meshgrid(torch.linspace(0, 3, 128), torch.linspace(0, 2, 128), indexing="ij")
+    noise = sigma * torch.randn(2, 3, 128, 128, generator=generator)
+    known = torch.rand(128, 128, generator=generator) < share
+    image = torch.where(known, 0.5 + 0.3 * torch.sin(row) * torch.cos(column) + noise, 100 * noise)
+    assert estimate_known_sigma(image, known) == pytest.approx(sigma, rel=0.03)
+
+
+def test_noise_of_the_known_pixels_of_a_photograph():
+    """Its texture counts as noise too, but for little."""
+    image = picture(size=128) + 0.04 * torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(0))
+    known = torch.rand(128, 128, generator=torch.Generator().manual_seed(1)) < 0.7
+    assert 0.04 <= estimate_known_sigma(image, known) < (0.04**2 + 0.02**2) ** 0.5
+
+
+def test_too_few_known_neighbours():
+    alone = torch.zeros(64, 64, dtype=torch.bool)
+    alone[::2, ::2] = True
+    with pytest.raises(ValueError, match="give sigma, or on the command line give --sigma"):
+        estimate_known_sigma(torch.rand(1, 1, 64, 64), alone)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_noise_of_a_sinogram(share):
+    """Of a disc and a smaller one in it, with noise of this share of the largest value."""
+    row, column = torch.meshgrid(*[torch.arange(128) - 63.5] * 2, indexing="ij")
+    image = (torch.hypot(row, column) < 55).float() + (torch.hypot(row - 9, column + 20) < 15).float()
+    clean = Radon(torch.linspace(0, 180, 31)[:-1], (128, 128)).forward(image[None, None])
+    sigma = share * float(clean.max())
+    noisy = clean + sigma * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+    assert estimate_sinogram_noise(noisy) == pytest.approx(sigma, rel=0.1)
+    assert estimate_sinogram_noise(clean) < 0.2 * 0.01 * float(clean.max())
 
 
 def test_the_rule_for_inverse_problems(gray):

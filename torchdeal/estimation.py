@@ -71,7 +71,9 @@ def estimate_known_sigma(image: Tensor, known: Tensor) -> float:
     corners += [(slice(1, None), slice(None, -1)), (slice(1, None), slice(1, None))]
     whole = torch.stack([known[rows, columns] for rows, columns in corners]).all(0)
     if int(whole.sum()) < FEWEST_SQUARES:
-        raise ValueError("too few known pixels are neighbours to estimate the noise: give --sigma")
+        raise ValueError(
+            "too few known pixels are neighbours to estimate the noise: give sigma, or on the command line give --sigma"
+        )
     a, b, c, d = (image[..., rows, columns][..., whole] for rows, columns in corners)
     return deviation((a - b - c + d) / 2)
 
