@@ -148,11 +148,10 @@ def mri(
 ) -> None:
     """Reconstruct an image from undersampled k-space, of one coil or several."""
     settings = replace(settings, sigma=sigma)
-    index, size = _index(slice_index), _crop_size(crop)
     if settings.simulate:
         task = SimulatedScan(settings, acceleration, centre, real is not False)
     else:
-        task = ScanTask(settings, index, not corner, maps, bool(real), size)
+        task = ScanTask(settings, _index(slice_index), not corner, maps, bool(real), _crop_size(crop))
     check_result_path(target)
     run(task, one_job(source, target))
 
