@@ -16,7 +16,6 @@ class Backend(Protocol):
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Any:
         """`M(x)^2`, in whatever form `penalty` takes it; alpha is `(B, N, 1, 1)`."""
-        ...
 
     def penalty(self, x: Tensor, squared_mask: Any, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`. The precise one needs a precise mask."""
@@ -24,7 +23,7 @@ class Backend(Protocol):
 
     def replayable(self, batch: int) -> bool:
         """Whether a CUDA graph of `penalty` for so many images pays: all masks are then in the same place."""
-        ...
+        return False
 
     def mask_sums(self, squared_mask: Any, energy: Tensor) -> tuple[Tensor, Tensor]:
         """The mean of `M^2` over the pixels, `(B, N)`, and its sum over the filters, each with its `energy`.

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdeal.backends.base import Backend
 from torchdeal.model import Weights
 
 
 @dataclass(frozen=True)
-class DirectBackend:
+class DirectBackend(Backend):
     """Direct convolutions, for any device, dtype and boundary."""
 
     weights: Weights
@@ -21,13 +22,7 @@ class DirectBackend:
         return self.weights.mask(x, alpha).square_()
 
     def penalty(self, x: Tensor, squared_mask: Tensor, *, precise: bool = True) -> Tensor:
-        """`W^T M^2 W x`."""
         return self.weights.penalty(x, squared_mask)
 
-    def replayable(self, batch: int) -> bool:
-        """No: masks are new tensors each time."""
-        return False
-
     def mask_sums(self, squared_mask: Tensor, energy: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of `M^2` over the pixels, and its sum over the filters."""
         return squared_mask.mean((2, 3)), torch.einsum("bnhw,nc->bchw", squared_mask, energy)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchdeal.backends.base import Backend
 from torchdeal.backends.cpu.winograd import STEP, TileConvolution, as_phases, transformed_kernels
 from torchdeal.backends.tiles import cut, fast_size, longest, widened
 from torchdeal.model import Boundary, Weights
@@ -39,7 +40,7 @@ LAST_REACH = KERNEL_SIZE // 2  # how far the last layer of a bank sees
 Window = tuple[slice, slice]
 
 
-class FFTBackend:
+class FFTBackend(Backend):
     """`M(x)^2` as a list of tiles `(N / 2, h, w, 2)` for each sample, and `W^T M^2 W`."""
 
     def __init__(self, weights: Weights, height: int, width: int):
@@ -74,7 +75,6 @@ class FFTBackend:
         self.convolution = TileConvolution(self.features, channels, max(columns, MIXED_TILES))
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> list[list[Tensor]]:
-        """`M(x)^2`."""
         padded = self._padded(x, self.weights.mask_filters, MIXING_REACH)
         alpha = F.pad(alpha.flatten(1), (0, alpha.shape[1] % 2))
         return [
@@ -83,7 +83,6 @@ class FFTBackend:
         ]
 
     def penalty(self, x: Tensor, squared_mask: list[list[Tensor]], *, precise: bool = True) -> Tensor:
-        """`W^T M^2 W x`."""
         padded = self._padded(x, self.weights.filters)
         out = torch.zeros_like(padded)
         for image, result, masks in zip(padded, out, squared_mask, strict=True):
@@ -91,12 +90,7 @@ class FFTBackend:
                 result[:, rows, columns] += self._penalty_tile(image[:, rows, columns], mask)
         return self._unpadded(out, self.weights.filters)
 
-    def replayable(self, batch: int) -> bool:
-        """No: this is for the CPU."""
-        return False
-
     def mask_sums(self, squared_mask: list[list[Tensor]], energy: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of `M^2` over the pixels, and its sum over the filters."""
         features, channels = energy.shape
         pairs = F.pad(energy, (0, 0, 0, features % 2)).view(-1, 2, channels)
         means = energy.new_zeros(len(squared_mask), features)

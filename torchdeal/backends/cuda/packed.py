@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchdeal.backends.base import Backend
 from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.backends.cuda.packing import PACK, packed_bank, packed_size, unpack
 from torchdeal.backends.cuda.passes import Passes, TorchPasses
@@ -35,7 +36,7 @@ class PackedMask:
     full: Tensor | None  # full precision, (B, N, H, W); None in a rough mask
 
 
-class PackedBackend:
+class PackedBackend(Backend):
     """Packed convolutions where a rough answer will do, FFT where it will not.
 
     The rough half computes in float16 on CUDA (in the dtype of the weights elsewhere, where it is of use in tests
@@ -91,7 +92,6 @@ class PackedBackend:
 
     @torch.no_grad()
     def penalty(self, x: Tensor, squared_mask: PackedMask, *, precise: bool = True) -> Tensor:
-        """`W^T M^2 W x`."""
         x, full, packed = x.contiguous(), squared_mask.full, squared_mask.packed
         with self._device_of(x):
             if not precise:
@@ -101,12 +101,10 @@ class PackedBackend:
             return self._run("precise penalty", lambda x: self.spectral.penalty(x, full), full, x)
 
     def replayable(self, batch: int) -> bool:
-        """Whether a CUDA graph pays for so many images."""
         return self.graphs and batch * self.features * self.height * self.width <= GRAPH_NUMBERS
 
     @torch.no_grad()
     def mask_sums(self, squared_mask: PackedMask, energy: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of `M^2` over the pixels, and its sum over the filters."""
         batch, _, rows, columns = squared_mask.packed.shape
         # (B, h, w, pixels of a packed one, N), as it lies in memory
         pixels = squared_mask.packed.permute(0, 2, 3, 1).view(batch, rows, columns, -1, self.features)

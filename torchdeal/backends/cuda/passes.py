@@ -24,46 +24,36 @@ class Passes(Protocol):
 
     def pack_image(self, x: Tensor, mean: Tensor, variance: Tensor, out: Tensor, top: int, reach: int) -> None:
         """`(x - mean) / sqrt(variance)`, mirrored by `reach`, from row `top` on, packed; 0 beyond."""
-        ...
 
     def fold_packed(self, packed: Tensor, variance: Tensor, out: Tensor, reach: int) -> None:
         """The adjoint of `pack_image` (with mean 0), times the variance: what was divided out before."""
-        ...
 
     def overlap_add(self, columns: Tensor, out: Tensor, taps: int) -> None:
         """The sum of `columns`, `(B, h, w, taps, taps, C)`, each shifted by its tap."""
-        ...
 
     def unpacked_spline(self, packed: Tensor, coefficients: Tensor, out: Tensor) -> None:
         """`phi` of packed responses, unpacked, cropped to the size of `out`."""
-        ...
 
     def spline_in_place(self, values: Tensor, coefficients: Tensor) -> None:
         """`phi(|values|)`, in any dense layout."""
-        ...
 
     def packed_squared_mask(self, features: Tensor, alpha: Tensor, coefficients: Tensor, out: Tensor, top: int) -> None:
         """`clip(phi(alpha features), floor, 1)^2`, packed, of a strip whose first row is `top`, 0 beyond the image."""
-        ...
 
     def pack_mask(self, mask: Tensor, out: Tensor) -> None:
         """A mask `(B, N, H, W)`, packed, 0 beyond the image."""
-        ...
 
     def mixing_weights(self, kernel: Tensor) -> Any:
         """A 3 x 3 kernel as `mixing` takes it."""
-        ...
 
     def mixing(self, responses: Tensor, alpha: Tensor, mix: list[Any], phi: tuple[Tensor, ...], out: Tensor) -> None:
         """`clip(phi3(alpha mix2 phi2(mix1 phi1(responses))), floor, 1)^2`, in full precision.
 
         `responses` may be larger than needed, and `out` part of a larger tensor.
         """
-        ...
 
     def weigh(self, responses: Tensor, mask: Tensor) -> None:
         """`responses *= mask` in place, where there is a mask, at the top left; 0 elsewhere."""
-        ...
 
     def expand(self, image: Tensor, filters: Tensor) -> Tensor:
         """`sum_c image_c conj(filters_nc)`, `(B, C, h, w)` and `(N, C, h, w)` to `(B, N, h, w)`."""

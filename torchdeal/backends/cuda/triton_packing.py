@@ -4,7 +4,6 @@ A packed image is `(B, h, w, 4, 4, C)` in memory: a pixel of it holds 4 x 4 pixe
 one together. All tensors are dense.
 """
 
-# Triton is not there where there is no CUDA, and its decorator makes things that pyright does not see.
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
 from __future__ import annotations

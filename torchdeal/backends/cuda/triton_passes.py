@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchdeal.backends.cuda import triton_mixing, triton_packing, triton_spectra, triton_spline
+from torchdeal.backends.cuda import triton_packing, triton_spectral, triton_spline
 
 
 class TritonPasses:
@@ -15,11 +15,11 @@ class TritonPasses:
     spline_in_place = staticmethod(triton_spline.spline_in_place)
     packed_squared_mask = staticmethod(triton_packing.packed_squared_mask)
     pack_mask = staticmethod(triton_packing.pack_mask)
-    mixing_weights = staticmethod(triton_mixing.mixing_weights)
-    mixing = staticmethod(triton_mixing.mixing)
-    weigh = staticmethod(triton_spectra.weigh)
-    expand = staticmethod(triton_spectra.expand)
-    contract = staticmethod(triton_spectra.contract)
+    mixing_weights = staticmethod(triton_spectral.mixing_weights)
+    mixing = staticmethod(triton_spectral.mixing)
+    weigh = staticmethod(triton_spectral.weigh)
+    expand = staticmethod(triton_spectral.expand)
+    contract = staticmethod(triton_spectral.contract)
 
 
 def supports(features: int) -> bool:

@@ -1,6 +1,5 @@
 """Triton kernels of `even_spline`: one pass forward, one pass backward."""
 
-# Triton is not there where there is no CUDA, and its decorator makes things that pyright does not see.
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
 from __future__ import annotations
