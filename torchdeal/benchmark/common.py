@@ -76,13 +76,7 @@ def finite(value: Any) -> Any:
 
 
 def decoded(kind: Any, value: Any, missing: float) -> Any:
-    """What `finite(asdict(...))` was made of.
-
-    Args:
-        kind: its type: a dataclass, a list, a tuple, one of them or None, or what JSON has itself.
-        value: as read from JSON.
-        missing: the number that None stands for where a number must be.
-    """
+    """What `finite(asdict(...))` was made of, by its type; `missing` is the number that None stands for."""
     if is_dataclass(kind):
         kinds = get_type_hints(kind)
         return kind(**{f.name: decoded(kinds[f.name], value[f.name], missing) for f in fields(kind)})  # pyright: ignore

@@ -162,7 +162,7 @@ def show(problems: list[TimedProblem], settings: Settings) -> Iterator[str | Tab
     )
     head = ["method", *(f"s to {power(t)}" for t in THRESHOLDS), "end", "total s", "masks", "CG", "PSNR", "MB"]
     for problem in problems:
-        title = f"\n{problem.name} ({problem.picture}, noisy {problem.noisy_psnr:.2f} dB)"
+        title = f"\n{problem.name} ({problem.picture}, noisy {problem.noisy_psnr:.2f} dB)\n"
         measured = [problem.measurement(method) for method in METHODS]
         yield Table(head, [_row(m, problem) for m in measured if m], title)
         yield from (f"  {remark}" for remark in _remarks(problem))

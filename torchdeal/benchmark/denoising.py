@@ -32,10 +32,6 @@ CONVERGED = Status.CONVERGED.name
 SIGMAS = (5.0, 15.0, 25.0)
 MANY_ITERATIONS = 60  # images that need more outer iterations than this are counted
 APART = 1e-3  # relative difference from which the answers from two starts count as different
-DESCRIPTION = (
-    "all: {noisy_psnr:.2f} -> {psnr:.2f} dB, {converged} of {images} converged, at most {max_iterations} iterations, "
-    f"{{many_iterations}} images above {MANY_ITERATIONS}"
-)
 NAMED = 5  # images that did not converge, at most; --json has all
 
 
@@ -136,7 +132,7 @@ def measure(plan: DenoisingPlan, say: Say) -> Iterator[list[Level]]:
             level.images.append(_denoise(path, model, sigma, plan, restart=index < plan.starts))
             say(f"sigma {sigma:g}, {index + 1} of {len(paths)}, {_describe(level.images[-1])}")
         levels.append(level)
-        say(f"sigma {sigma:g}, {DESCRIPTION.format(**level.summary())}")
+        say("sigma {:g}, all: {noisy_psnr:.2f} -> {psnr:.2f} dB".format(sigma, **level.summary()))
         yield levels
 
 

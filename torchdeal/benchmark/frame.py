@@ -29,11 +29,20 @@ PLOT_FORMATS = (".png", ".pdf", ".svg")
 
 @dataclass(frozen=True)
 class Table:
-    """Columns are aligned on the right but for the first."""
+    """Printed in Markdown, aligned, so that people and documents can take it."""
 
     head: Sequence[str]
     rows: list[list[str]]
     title: str = ""
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
+        rule = [f"{'-' * (width - 1)}{':' if index else '-'}" for index, width in enumerate(widths)]
+        lines = [
+            " | ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in cells)
+            for cells in (enumerate(zip(row, widths, strict=True)) for row in (self.head, rule, *self.rows))
+        ]
+        return "\n".join([*filter(None, [self.title]), *(f"| {line} |" for line in lines)])
 
 
 def bundled_weights(plan: Any) -> Settings:
@@ -75,7 +84,7 @@ class Benchmark(Generic[P, R]):
         try:
             results, settings = self._results(given, file, prog)
             for part in [self.to_json(results, settings)] if to_print else self.show(results, settings):
-                print_part(part)
+                print(part)
             if self.plot and "plot" in given:
                 self.plot(results, settings, given["plot"])
         except (ImageFileError, ImportError, ValueError, OSError) as error:
@@ -151,32 +160,6 @@ class Benchmark(Generic[P, R]):
         if file:
             with replacing(file) as temporary:
                 temporary.write_text(self.to_json(results, settings) + "\n")
-
-
-def print_part(part: str | Table) -> None:
-    """A text, or a table: drawn on a terminal where rich is there, else in Markdown, which a document can take."""
-    if isinstance(part, str):
-        print(part)
-    elif not (sys.stdout.isatty() and _drawn(part)):
-        lines = [part.head, ["---"] * len(part.head), *part.rows]
-        print(
-            "\n".join([*([f"{part.title}\n"] if part.title else []), *("| " + " | ".join(row) + " |" for row in lines)])
-        )
-
-
-def _drawn(table: Table) -> bool:
-    try:
-        from rich import box, console
-        from rich import table as tables
-    except ImportError:
-        return False
-    drawn = tables.Table(title=table.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for index, heading in enumerate(table.head):
-        drawn.add_column(heading, justify="right" if index else "left")
-    for row in table.rows:
-        drawn.add_row(*row)
-    console.Console(highlight=False, markup=False).print(drawn)
-    return True
 
 
 def _check_plot(path: Path) -> None:

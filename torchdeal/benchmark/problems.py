@@ -113,7 +113,7 @@ def superresolution(plan: InversePlan) -> Iterator[Setting]:
         size = (plan.crop or PATCH) // scale * scale
         for number, kernel in kernels.items():
             for noise in plan.noises or SUPERRESOLUTION_PAPER:
-                cases = [downsampled(path.name, read_clean(path, model, size), scale, kernel, noise) for path in paths]
+                cases = [downsampled(path.name, read_clean(path, model, size), kernel, scale, noise) for path in paths]
                 paper = (PAPER_SIGMA, SUPERRESOLUTION_PAPER[noise]) if noise in SUPERRESOLUTION_PAPER else None
                 yield Setting("superresolution", f"x {scale}, kernel {number}, noise {noise:g}", cases, paper)
 
@@ -161,7 +161,7 @@ def blurred(image: str, clean: Tensor, kernel: np.ndarray | Tensor, noise: float
     return Case(image, clean, operator, y, noise / 255, y)
 
 
-def downsampled(image: str, clean: Tensor, scale: int, kernel: np.ndarray, noise: float) -> Case:
+def downsampled(image: str, clean: Tensor, kernel: np.ndarray, scale: int, noise: float) -> Case:
     """Circular blur and every `scale`-th pixel, then noise, on the 0..255 scale."""
     operator = Downsample(scale, kernel)
     y = operator.forward(clean)

@@ -14,12 +14,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from torch import Tensor
 
 from torchdeal.benchmark.common import Say, Settings, known
 from torchdeal.benchmark.frame import Benchmark, Table
@@ -59,20 +56,16 @@ class Scenario:
     """An operator and a noise level."""
 
     name: str
-    simulate: Callable[[str, Tensor, Path], Case]  # from the name of the image, the image, and the folder of the data
+    simulate: Callable[..., Case]  # one of `problems`
+    parameters: tuple[Any, ...]
+    kernel: tuple[str, int] | None = None  # its file and number
     multiple: int = 1  # the sides of the image must be
 
-
-def _motion_blur(image: str, clean: Tensor, data: Path, *, number: int, noise: float) -> Case:
-    return blurred(image, clean, read_kernel(data, MOTION_KERNELS, number), noise)
-
-
-def _downsampling(image: str, clean: Tensor, data: Path, *, scale: int, number: int, noise: float) -> Case:
-    return downsampled(image, clean, scale, read_kernel(data, GAUSSIAN_KERNELS, number), noise)
-
-
-def _without_data(simulate: Callable[..., Case], *parameters: Any) -> Callable[[str, Tensor, Path], Case]:
-    return lambda image, clean, data: simulate(image, clean, *parameters)
+    def case(self, path: Path, model: DEAL, plan: RulePlan) -> Case:
+        """The measurements of an image."""
+        clean = read_clean(path, model, plan.crop // self.multiple * self.multiple)
+        kernel = [read_kernel(plan.data, *self.kernel)] if self.kernel else []
+        return self.simulate(path.name, clean, *kernel, *self.parameters)
 
 
 def _scenarios() -> Iterator[Scenario]:
@@ -80,17 +73,17 @@ def _scenarios() -> Iterator[Scenario]:
     noises = (1.0, 2.55, 7.65)
     for number in (1, 3):
         for noise in noises:
-            yield Scenario(f"blur-k{number}-{noise:g}", partial(_motion_blur, number=number, noise=noise))
+            yield Scenario(f"blur-k{number}-{noise:g}", blurred, (noise,), kernel=(MOTION_KERNELS, number))
     for noise in noises:
-        yield Scenario(f"blur-gauss{BLUR_STD}-{noise:g}", _without_data(blurred, gaussian_kernel(BLUR_STD), noise))
+        yield Scenario(f"blur-gauss{BLUR_STD}-{noise:g}", blurred, (gaussian_kernel(BLUR_STD), noise))
     for scale, number, noise in ((2, 2, 2.55), (2, 2, 7.65), (2, 2, 12.75), (3, 3, 2.55)):
-        simulate = partial(_downsampling, scale=scale, number=number, noise=noise)
-        yield Scenario(f"downsample-x{scale}-k{number}-{noise:g}", simulate, multiple=scale)
+        name, kernel = f"downsample-x{scale}-k{number}-{noise:g}", (GAUSSIAN_KERNELS, number)
+        yield Scenario(name, downsampled, (scale, noise), kernel, multiple=scale)
     for share in (0.5, 0.2):
         for noise in (5.0, 15.0):
-            yield Scenario(f"mask-{100 * share:.0f}-{noise:g}", _without_data(masked, share, noise))
+            yield Scenario(f"mask-{100 * share:.0f}-{noise:g}", masked, (share, noise))
     for noise in (0.002, 0.02):
-        yield Scenario(f"fourier-4x-{noise:g}", _without_data(column_sampled, noise, 0))
+        yield Scenario(f"fourier-4x-{noise:g}", column_sampled, (noise, 0))
 
 
 SCENARIOS = tuple(_scenarios())
@@ -203,21 +196,14 @@ def measure(plan: RulePlan, say: Say) -> Iterator[list[Grid]]:
     model = bundled_model(WEIGHTS, plan.device)
     paths = [named_image(plan.data / "test" / "Set12", name) for name in dict.fromkeys(plan.images)]
     for path in paths:
-        for _ in cases(plan, path, model):  # what cannot be read ends the run now, not after an hour
-            pass
+        for scenario in plan.scenarios:
+            scenario.case(path, model, plan)  # what cannot be read ends the run now, not after an hour
     grids: list[Grid] = []
     for path in paths:
-        for name, case in cases(plan, path, model):
-            grids.append(try_grid(name, case, model, plan))
+        for scenario in plan.scenarios:
+            grids.append(try_grid(scenario.name, scenario.case(path, model, plan), model, plan))
             say(str(grids[-1]))
         yield grids
-
-
-def cases(plan: RulePlan, path: Path, model: DEAL) -> Iterator[tuple[str, Case]]:
-    """The measurements of one image in all scenarios, with their names."""
-    for scenario in plan.scenarios:
-        clean = read_clean(path, model, plan.crop // scenario.multiple * scenario.multiple)
-        yield scenario.name, scenario.simulate(path.name, clean, plan.data)
 
 
 def try_grid(problem: str, case: Case, model: DEAL, plan: RulePlan) -> Grid:

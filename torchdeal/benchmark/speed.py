@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark import curves
-from torchdeal.benchmark.common import Say, Settings, known, run_details
+from torchdeal.benchmark.common import Say, Settings, run_details
 from torchdeal.benchmark.curves import BASELINES, METHODS, THRESHOLDS, Curve, Measurement, Target, TimedProblem
 from torchdeal.benchmark.frame import Benchmark
 from torchdeal.benchmark.images import PICTURES, fit, read_picture
@@ -195,10 +195,7 @@ class _NoisyPicture:
         label = METHODS[method]
         tell(f"{label}, warm-up")
         solve(method, self.noisy, self.model, self.sigma, limit=WARM_UP[method])
-        memory = None
-        if self.plan.memory:
-            tell(f"{label}, memory")
-            memory = self._memory(method, tell)
+        memory = self._memory(method, tell) if self.plan.memory else None
         repeats = self.plan.baseline_repeats if method in BASELINES else self.plan.repeats
         found: list[Curve] = []
         runs: list[TimedRun] = []
@@ -223,6 +220,7 @@ class _NoisyPicture:
         )
 
     def _memory(self, method: str, tell: Say) -> int | None:
+        tell(f"{METHODS[method]}, memory")
         if self.device.type == "cuda":
             return _cuda_memory(method, self.noisy, self.model, self.sigma)
         if self.device.type != "cpu":
@@ -263,15 +261,9 @@ def solve(
     limit: int | None = None,
     recorder: Recorder | None = None,
 ) -> TimedRun:
-    """One run of a method.
+    """One run of a method on an image `(1, C, H, W)`, `sigma` on the 0..255 scale; the recorder sees each iterate.
 
-    Args:
-        method: a key of `METHODS`.
-        noisy: `(1, C, H, W)`, where the model is.
-        model: the weights.
-        sigma: noise level, on the 0..255 scale.
-        limit: outer iterations at most; by default as many as the method wants.
-        recorder: is shown each iterate.
+    With a `limit`, so many outer iterations at most; else as many as the method wants.
     """
     if method not in BASELINES:
         solution = reconstruct(
@@ -282,15 +274,13 @@ def solve(
             max_iterations=limit or DEFAULT_MAX_ITERATIONS,
             callback=recorder.record if recorder else None,
         )
-        distance = known(float(solution.distance.max()))
-        counts = int(solution.iterations.max()), int(solution.cg_iterations.max())
-        return TimedRun(solution.x, *counts, solution.status.name, distance)
+        details = run_details(solution)
+        cg_iterations = int(solution.cg_iterations.max())
+        return TimedRun(solution.x, details["iterations"], cg_iterations, details["status"], details["distance"])
     options: dict[str, Any] = {} if limit is None else {"max_outer": limit}
     if method == "tight":
-        options |= {
-            "inner_tolerance": (curves.TIGHT_INNER * float(noisy.norm())) ** 2,
-            "outer_tolerance": curves.TIGHT_OUTER,
-        }
+        options["inner_tolerance"] = (curves.TIGHT_INNER * float(noisy.norm())) ** 2
+        options["outer_tolerance"] = curves.TIGHT_OUTER
     with full_precision(noisy.device):
         # Baselines need not repeat their bits: they may have the faster convolutions.
         torch.backends.cudnn.deterministic = False
