@@ -141,7 +141,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results = run(given.device)
     if given.action == "record":
-        np.savez_compressed(given.file, **results)
+        np.savez_compressed(given.file, **results)  # pyright: ignore[reportArgumentType]
         return
     before = dict(np.load(given.file))
     gaps = {name: difference(before[name], results[name]) if name in results else np.inf for name in before}

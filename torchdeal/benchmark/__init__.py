@@ -8,8 +8,4 @@ BENCHMARKS = {
     "speed": "Time to a given distance from the fixed point, ours beside the method as the paper writes it.",
     "denoising": "Mean PSNR over a folder of images, noise added by the protocol of the paper, and how the runs went.",
     "inverse": "DEAL beside a plain inversion and total variation: deblurring, super-resolution, MRI, CT.",
-    "rule": "What the rule for sigma and lam loses against the best of a grid around it, on images for tuning.",
-    "parts": "What the two parts of an iteration cost, the mask and the penalty, backend by backend.",
-    "training": "Steps per second of training, and how close the gradient of its engine is to the direct one.",
-    "imports": "Time and weight of `import torchdeal`, beside those of `import torch`.",
 }

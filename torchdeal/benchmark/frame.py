@@ -73,10 +73,11 @@ class Benchmark(Generic[P, R]):
     derive_from_all: Callable[[list[R]], dict[str, Any]] = lambda results: {}
     missing: float = math.nan  # the number that JSON has null for
     plot: Callable[[list[R], Settings, Path], None] | None = None
+    tool: str = ""  # what it is for, where it is one of tools/, not of `deal benchmark`
 
     def main(self, arguments: Sequence[str] | None = None, prog: str | None = None) -> None:
         """The command. What is wrong with the input ends it with one line; Ctrl-C says where the finished units are."""
-        prog = prog or f"python -m torchdeal.benchmark.{self.name}"
+        prog = prog or (f"python tools/{self.name}.py" if self.tool else f"python -m torchdeal.benchmark.{self.name}")
         parsed = vars(self._parser(prog).parse_args(arguments))
         given = {name: value for name, value in parsed.items() if value is not None and value != []}
         to_print = given.get("json") == "-"
@@ -116,7 +117,9 @@ class Benchmark(Generic[P, R]):
         return f"torchdeal-benchmark-{self.name}-1"
 
     def _parser(self, prog: str) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(prog, description=BENCHMARKS[self.name], argument_default=argparse.SUPPRESS)
+        parser = argparse.ArgumentParser(
+            prog, description=self.tool or BENCHMARKS[self.name], argument_default=argparse.SUPPRESS
+        )
         add_options(parser, self.plan)
         parser.add_argument("--json", metavar="FILE", help="write all results as JSON; - prints them instead")
         parser.add_argument(

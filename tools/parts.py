@@ -1,6 +1,6 @@
 """What the two parts of an iteration cost, the mask `M(x)^2` and the penalty `W^T M^2 W x`, backend by backend.
 
-Run as `python -m torchdeal.benchmark.parts [--device cuda] [--size N ...] [--kind color] [--threads N]`.
+Run as `python tools/parts.py [--device cuda] [--size N ...] [--kind color] [--threads N]`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _cuda_milliseconds(function: Callable[[], object], calls: int = 5) -> float:
     return start.elapsed_time(end) / calls
 
 
-BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights)
+BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights, tool=__doc__ or "")
 
 if __name__ == "__main__":
     BENCHMARK.main()

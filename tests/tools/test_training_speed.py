@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+import training_speed
 from conftest import small_model
 from PIL import Image
 from skimage import data
 
-from torchdeal.benchmark import training
 from torchdeal.training import read_images
 from torchdeal.training.batches import draw
 from torchdeal.training.config import TaskConfig
@@ -21,7 +21,7 @@ def folder(tmp_path):
 def test_the_engines_have_the_same_gradient_in_full_precision(folder):
     model = small_model(features=5, dtype=torch.float32).requires_grad_(True)
     images = read_images([folder], channels=1, patch=24)
-    found = training.cosines(model, draw(images, TaskConfig(), 2, seed=1))
+    found = training_speed.cosines(model, draw(images, TaskConfig(), 2, seed=1))
     assert set(found) == {name for name, _ in model.named_parameters()} | {"all"}
     assert min(found.values()) > 0.99
     assert found["all"] > 0.999
@@ -29,11 +29,11 @@ def test_the_engines_have_the_same_gradient_in_full_precision(folder):
 
 def test_a_gradient_in_the_other_direction_is_seen():
     a = torch.tensor([1.0, 2.0, 3.0])
-    assert training.cosine(a, -a) == pytest.approx(-1)
+    assert training_speed.cosine(a, -a) == pytest.approx(-1)
 
 
 def test_the_command_prints_cosines_and_reports(folder, capsys):
-    training.BENCHMARK.main([str(folder), "--patch", "24", "--batch", "1", "--steps", "2", "--report-every", "1"])
+    training_speed.BENCHMARK.main([str(folder), "--patch", "24", "--batch", "1", "--steps", "2", "--report-every", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("gradient of all: cosine 1.0") or "cosine 0.99" in line for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("step")] == ["1/20000", "2/20000"]
@@ -44,10 +44,10 @@ def test_the_command_prints_cosines_and_reports(folder, capsys):
     [
         (["."], "no usable image"),
         ([".", "--patch", "3"], "patch"),
-        ([], "give folders or tar files of images: python -m torchdeal.benchmark.training FOLDERS"),
+        ([], "give folders or tar files of images: python tools/training_speed.py FOLDERS"),
     ],
 )
 def test_errors(command, arguments, message):
-    _, _, error = command(training.BENCHMARK, *arguments)
+    _, _, error = command(training_speed.BENCHMARK, *arguments)
     assert error.startswith("Error: ")
     assert message in error

@@ -4,7 +4,7 @@ Each image and scenario is reconstructed once for all of the grid, as a batch: s
 and for each sigma the lam that the rule's formula `kappa(sigma) (noise / sigma)^2` has for it, times `LAM_FACTORS`. The
 images are those for tuning: what the inverse benchmark reports is not among them.
 
-`python -m torchdeal.benchmark.rule DATA --device cuda --json out.json` reads `DATA/test/Set12` and
+`python tools/rule.py DATA --device cuda --json out.json` reads `DATA/test/Set12` and
 `DATA/kernels/{Levin09, kernels_12}.npz`. It needs torch, numpy, Pillow and safetensors.
 """
 
@@ -331,6 +331,7 @@ BENCHMARK = Benchmark(
     derive=lambda grid: grid.losses,
     derive_from_all=_derive_from_all,
     missing=-math.inf,
+    tool="What the rule for sigma and lam loses against the best of a grid around it, on images for tuning.",
 )
 
 if __name__ == "__main__":

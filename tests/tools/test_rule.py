@@ -7,14 +7,14 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+import rule
 import torch
 from conftest import centre
+from rule import Grid, Point
 from scipy import ndimage
 from skimage.metrics import peak_signal_noise_ratio
 
 import torchdeal as td
-from torchdeal.benchmark import rule
-from torchdeal.benchmark.rule import Grid, Point
 from torchdeal.estimation import LAM_FACTOR
 
 QUICK = ["--crop", "32", "--tolerance", "1e-2", "--threads", "1"]

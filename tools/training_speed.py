@@ -1,6 +1,6 @@
 """How fast a training step is, and how far the gradient of the packed engine is from that of the direct one.
 
-Run as `python -m torchdeal.benchmark.training FOLDER [--device cuda] [--kind color]`, with a folder, or tar file, of
+Run as `python tools/training_speed.py FOLDER [--device cuda] [--kind color]`, with a folder, or tar file, of
 images. Starts from the bundled weights, with the settings that `deal train` has by default.
 """
 
@@ -106,7 +106,7 @@ def show(found: list[TrainingSpeed], settings: Settings) -> Iterator[str]:
         yield from map(str, speed.reports)
 
 
-BENCHMARK = Benchmark("training", TrainingPlan, TrainingSpeed, measure, bundled_weights, show)
+BENCHMARK = Benchmark("training_speed", TrainingPlan, TrainingSpeed, measure, bundled_weights, show, tool=__doc__ or "")
 
 if __name__ == "__main__":
     BENCHMARK.main()

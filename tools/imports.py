@@ -33,7 +33,7 @@ def measure(plan: Plan, say: Say) -> Iterator[list[ImportCost]]:
         yield found
 
 
-BENCHMARK = Benchmark("imports", Plan, ImportCost, measure)
+BENCHMARK = Benchmark("imports", Plan, ImportCost, measure, tool=__doc__ or "")
 
 if __name__ == "__main__":
     BENCHMARK.main()

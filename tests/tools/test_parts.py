@@ -1,6 +1,6 @@
 """The command that times masks and penalties."""
 
-from torchdeal.benchmark.parts import BENCHMARK
+from parts import BENCHMARK
 
 
 def test_one_row_per_backend_and_size(command):

@@ -1,4 +1,4 @@
-from torchdeal.benchmark import imports
+import imports
 
 
 def test_each_import_is_timed_in_a_process_of_its_own(command, monkeypatch):
