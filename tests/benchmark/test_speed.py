@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -94,7 +93,7 @@ def write(path, results):
 
 
 def test_json_round_trip(tmp_path):
-    results = [problem(OURS, measured("tight", [(1.0, 0.2), (2.0, 0.1)], stopped=True, memory=5))]
+    results = [problem(OURS, measured("tight", [(1.0, 0.2), (2.0, 0.1)], stopped=True))]
     path = tmp_path / "a.json"
     write(path, results)
     assert BENCHMARK.from_json(path) == (results, SETTINGS)
@@ -137,7 +136,7 @@ def test_time_in_the_recorder_does_not_count(monkeypatch):
 
 
 def test_a_whole_run(deal, tmp_path):
-    code, out, err = deal(*QUICK, "--no-memory", "--json", "a.json", "--plot", "a.png")
+    code, out, err = deal(*QUICK, "--json", "a.json", "--plot", "a.png")
     assert code == 0
     for word in ("paper-literal", "tight reference", "ours, default", "s to 1e-3", "float64", "CONVERGED", "PSNR"):
         assert word in out
@@ -170,19 +169,12 @@ def test_earlier_results_are_shown_without_measuring(deal, tmp_path):
 
 
 def test_a_baseline_is_stopped(deal, tmp_path):
-    options = ("--methods", "paper-literal", "--max-seconds", 1e-6, "--no-memory", "--json", "a.json")
+    options = ("--methods", "paper-literal", "--max-seconds", 1e-6, "--json", "a.json")
     assert deal(*LOOSE, *options)[0] == 0
     ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
     baseline = result.measurement("paper-literal")
     assert baseline.stopped
     assert baseline.iterations == len(baseline.curves[0]) == 1
-
-
-def test_memory_in_a_process_of_its_own(deal, tmp_path):
-    assert deal(*LOOSE, "--methods", "default", "--json", "a.json")[0] == 0
-    ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
-    memory = result.measurement("default").memory
-    assert memory is None if sys.platform == "win32" else 1e5 < memory < 1e9
 
 
 def test_an_interrupted_run_keeps_what_it_has(deal, monkeypatch, tmp_path):
@@ -194,7 +186,7 @@ def test_an_interrupted_run_keeps_what_it_has(deal, monkeypatch, tmp_path):
         return solve(method, *arguments, **options)
 
     monkeypatch.setattr(speed, "solve", interrupted)
-    options = ("--methods", "default,paper-literal", "--no-memory", "--json", "a.json")
+    options = ("--methods", "default,paper-literal", "--json", "a.json")
     code, out, err = deal(*LOOSE, *options)
     assert code == 130
     assert out == ""
@@ -247,7 +239,7 @@ def test_bad_input_is_one_clear_line(deal, tmp_path, arguments, message):
 
 def test_runs_on_a_bare_machine(bare_machine, tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32), dtype=np.uint8)).save(tmp_path / "a.png")
-    done = bare_machine("speed", "--image", "a.png", "--json", "a.json", "--methods", "default", "--no-memory", *LOOSE)
+    done = bare_machine("speed", "--image", "a.png", "--json", "a.json", "--methods", "default", *LOOSE)
     assert done.returncode == 0, done.stderr
     assert "ours, default: " in done.stderr
     assert "| ours, default |" in done.stdout

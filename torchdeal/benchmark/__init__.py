@@ -1,4 +1,4 @@
-"""How fast, how accurate, how much memory: the measurements behind `deal benchmark`.
+"""How fast and how accurate: the measurements behind `deal benchmark`.
 
 Each benchmark is a module with a `BENCHMARK` (see `frame.py`), and a command: `deal benchmark NAME`, or on a machine
 that has no more than torch, numpy, Pillow and safetensors `python -m torchdeal.benchmark.NAME`.

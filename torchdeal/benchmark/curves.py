@@ -42,7 +42,6 @@ class Measurement:
     status: str | None = None  # of ours
     estimate: float | None = None  # the distance that ours estimates
     stopped: bool = False  # by max_seconds
-    memory: int | None = None  # bytes at the peak, above what the weights and the import take
 
     def seconds_to(self, distance: float) -> float | None:
         """Median of the seconds after which the true distance is and stays at most this; None if it never is."""
@@ -66,10 +65,9 @@ class Measurement:
             f"{'never' if s is None else f'{s:.3g} s'} to {t:.0e}" for s, t in zip(seconds, THRESHOLDS, strict=True)
         ]
         end = "stopped after" if self.stopped else "ended after"
-        memory = "" if self.memory is None else f", {self.memory / 1e6:.0f} MB"
         return (
             f"{METHODS[self.method]}: {', '.join(times)}; {end} {self.total_seconds:.3g} s at distance "
-            f"{self.end_distance:.1e} ({self.iterations} masks, {self.cg_iterations} CG, {self.psnr:.2f} dB{memory})"
+            f"{self.end_distance:.1e} ({self.iterations} masks, {self.cg_iterations} CG, {self.psnr:.2f} dB)"
         )
 
 
@@ -160,7 +158,7 @@ def show(problems: list[TimedProblem], settings: Settings) -> Iterator[str | Tab
         f"Seconds are medians of {settings['repeats']} runs ({settings['baseline_repeats']} of the references); "
         "in brackets how many times longer than ours. End: true relative distance at the end."
     )
-    head = ["method", *(f"s to {power(t)}" for t in THRESHOLDS), "end", "total s", "masks", "CG", "PSNR", "MB"]
+    head = ["method", *(f"s to {power(t)}" for t in THRESHOLDS), "end", "total s", "masks", "CG", "PSNR"]
     for problem in problems:
         title = f"\n{problem.name} ({problem.picture}, noisy {problem.noisy_psnr:.2f} dB)\n"
         measured = [problem.measurement(method) for method in METHODS]
@@ -177,7 +175,6 @@ def _row(measured: Measurement, problem: TimedProblem) -> list[str]:
         str(measured.iterations),
         str(measured.cg_iterations),
         f"{measured.psnr:.2f}",
-        "-" if measured.memory is None else f"{measured.memory / 1e6:.0f}",
     ]
 
 

@@ -10,11 +10,7 @@ the same fixed point. That point is found beforehand, more accurately; afterward
 from __future__ import annotations
 
 import copy
-import gc
 import math
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +47,6 @@ TOLERANCES = {"ours": 1e-4, "default": DEFAULT_TOLERANCE}  # the path of ours pa
 KINDS = {"gray": 1, "color": 3}
 SIZES = {"cpu": (128, 256), "cuda": (128, 512, 1024, 2048)}
 WARM_UP = {"paper-literal": 2, "tight": 2, "ours": 6, "default": 6}  # six, so that loose and accurate steps both occur
-MEMORY_RUN = {"paper-literal": 2, "tight": 2, "ours": 4, "default": 4}  # memory does not grow with the iterations
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -76,9 +71,8 @@ class SpeedPlan(Plan):
         tuple(METHODS), "comma-separated, to leave some out", flag="--methods", type=parse_methods
     )
     max_seconds: float | None = option(None, "stop a reference after this long; its ratios are then lower bounds")
-    memory: bool = option(True, "do not measure memory")
     truth_tolerance: float = option(
-        TRUTH_TOLERANCE, "tolerance of the fixed point that distances refer to; 1e-3 is enough for times and memory"
+        TRUTH_TOLERANCE, "tolerance of the fixed point that distances refer to; 1e-3 is enough for times"
     )
 
     def __post_init__(self) -> None:
@@ -195,7 +189,6 @@ class _NoisyPicture:
         label = METHODS[method]
         tell(f"{label}, warm-up")
         solve(method, self.noisy, self.model, self.sigma, limit=WARM_UP[method])
-        memory = self._memory(method, tell) if self.plan.memory else None
         repeats = self.plan.baseline_repeats if method in BASELINES else self.plan.repeats
         found: list[Curve] = []
         runs: list[TimedRun] = []
@@ -216,28 +209,7 @@ class _NoisyPicture:
             last.status,
             last.estimate,
             any(run.stopped for run in runs),
-            memory,
         )
-
-    def _memory(self, method: str, tell: Say) -> int | None:
-        tell(f"{METHODS[method]}, memory")
-        if self.device.type == "cuda":
-            return _cuda_memory(method, self.noisy, self.model, self.sigma)
-        if self.device.type != "cpu":
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "noisy.npy"
-            np.save(file, self.noisy.numpy())
-            arguments = [method, str(file), self.plan.weights(self.kind), str(self.sigma), str(torch.get_num_threads())]
-            command = [sys.executable, "-c", _CHILD, *arguments]
-            child = subprocess.run(command, capture_output=True, text=True, check=False)
-        try:
-            return int(child.stdout)
-        except ValueError:  # "None", or it died
-            if child.returncode != 0:
-                reason = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-                tell(f"the memory could not be measured: {reason[0]}")
-            return None
 
 
 @dataclass(frozen=True)
@@ -290,45 +262,6 @@ def solve(
         except _OutOfTimeError as end:
             result, stopped = end.result, True
     return TimedRun(result.x, result.iterations, result.cg_iterations, stopped=stopped)
-
-
-_CHILD = "import sys; from torchdeal.benchmark.speed import print_memory; print_memory(*sys.argv[1:])"
-
-
-def print_memory(method: str, file: str, model: str, sigma: str, threads: str) -> None:
-    """In a process of its own: the bytes that a short run needs at its peak, above the import and the weights."""
-    torch.set_num_threads(int(threads))
-    weights = load(model)
-    before = _resident_bytes("VmRSS")
-    solve(method, torch.from_numpy(np.load(file)), weights, float(sigma), limit=MEMORY_RUN[method])
-    after = _resident_bytes("VmHWM")
-    print(None if before is None or after is None else max(after - before, 0))
-
-
-def _resident_bytes(field: str) -> int | None:
-    """Memory of this process: from /proc (VmRSS now, VmHWM at the peak), elsewhere the peak, if it can be known."""
-    # Not ru_maxrss where there is /proc: on Linux a new process inherits the peak of the one that started it.
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _cuda_memory(method: str, noisy: Tensor, model: DEAL, sigma: float) -> int:
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(noisy.device)
-    before = torch.cuda.memory_allocated(noisy.device)
-    solve(method, noisy, model, sigma, limit=MEMORY_RUN[method])
-    torch.cuda.synchronize(noisy.device)
-    return torch.cuda.max_memory_allocated(noisy.device) - before
 
 
 def _model(kind: str, plan: SpeedPlan) -> DEAL:
