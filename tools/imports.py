@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from torchdeal.benchmark.common import Say
-from torchdeal.benchmark.frame import Benchmark
+from torchdeal.benchmark.frame import Benchmark, Say
 from torchdeal.benchmark.plan import Plan
 
 MODULES, RUNS = ("torch", "torchdeal"), 5

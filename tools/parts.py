@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from torchdeal.backends import BACKENDS, choose_backend
-from torchdeal.benchmark.common import Say
-from torchdeal.benchmark.frame import Benchmark, bundled_weights
+from torchdeal.benchmark.frame import Benchmark, Say, bundled_weights
 from torchdeal.benchmark.plan import Plan, option
 from torchdeal.io.checkpoint import load
 from torchdeal.precision import full_precision

@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from torchdeal.benchmark.common import Say, Settings, known
-from torchdeal.benchmark.frame import Benchmark, Table
+from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, known
 from torchdeal.benchmark.images import named_image, read_clean
 from torchdeal.benchmark.plan import option
 from torchdeal.benchmark.problems import (

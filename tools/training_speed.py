@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.common import Say, Settings
-from torchdeal.benchmark.frame import Benchmark, bundled_weights
+from torchdeal.benchmark.frame import Benchmark, Say, Settings, bundled_weights
 from torchdeal.benchmark.plan import Plan, argument, option
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL

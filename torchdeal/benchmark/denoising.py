@@ -18,8 +18,17 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from torchdeal.benchmark.common import Say, Settings, circumstances, estimate, number, power, run_details
-from torchdeal.benchmark.frame import Benchmark, Table
+from torchdeal.benchmark.frame import (
+    Benchmark,
+    Say,
+    Settings,
+    Table,
+    circumstances,
+    estimate,
+    number,
+    power,
+    run_details,
+)
 from torchdeal.benchmark.images import draw_noise, list_images, read_clean, read_image
 from torchdeal.benchmark.plan import SolvingPlan, argument, option
 from torchdeal.io.checkpoint import checksum, default_weights, load

@@ -1,26 +1,36 @@
-"""The frame of all benchmarks: arguments, plan, measurement, JSON after each step, tables at the end."""
+"""The frame of all benchmarks: arguments, plan, measurement, JSON after each step, tables at the end.
+
+And what they tell in the same way: where they ran, how a reconstruction ended, numbers for people and for JSON.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, is_dataclass
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 
+import torchdeal
 from torchdeal.benchmark import BENCHMARKS
-from torchdeal.benchmark.common import Say, Settings, check_output, circumstances, decoded, environment, finite, number
 from torchdeal.benchmark.plan import Plan, add_options, is_argument
 from torchdeal.io.atomic import replacing
 from torchdeal.io.checkpoint import checksum
-from torchdeal.io.files import ImageFileError
+from torchdeal.io.files import ImageFileError, check_place
+from torchdeal.solvers import Solution
 
+Say = Callable[[str], None]
+Settings = dict[str, Any]
 P = TypeVar("P", bound=Plan)
 R = TypeVar("R")
 
@@ -55,6 +65,84 @@ def show_all(results: Sequence[Any], settings: Settings) -> Iterator[str | Table
     yield f"{circumstances(settings)}\n"
     cells = [[v if isinstance(v, str) else "-" if v is None else number(v) for v in astuple(r)] for r in results]
     yield Table([item.name.replace("_", " ") for item in fields(results[0])], cells)
+
+
+def environment(device: str) -> Settings:
+    """When, with what and where: the settings of every benchmark."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "torchdeal": torchdeal.__version__,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": device,
+        "device_name": _device_name(device),
+        "threads": torch.get_num_threads(),
+        "dtype": "float32",
+        "tf32": False,
+    }
+
+
+def circumstances(settings: Settings) -> str:
+    """The same in a sentence."""
+    where = f"{settings['device_name']} ({settings['device']}), {settings['threads']} threads"
+    return f"torchdeal {settings['torchdeal']}, torch {settings['torch']}, {where}, {settings['date'][:10]}."
+
+
+def run_details(solution: Solution) -> dict[str, Any]:
+    """How a reconstruction ended, for the JSON."""
+    return {
+        "status": solution.status.name,
+        "iterations": int(solution.iterations.max()),
+        "distance": known(float(solution.distance.max())),
+    }
+
+
+def known(value: float) -> float | None:
+    """None for a number that is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def finite(value: Any) -> Any:
+    """The same with None for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return known(value) if isinstance(value, float) else value
+
+
+def decoded(kind: Any, value: Any, missing: float) -> Any:
+    """What `finite(asdict(...))` was made of, by its type; `missing` is the number that None stands for."""
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{f.name: decoded(kinds[f.name], value[f.name], missing) for f in fields(kind)})  # pyright: ignore
+    if value is None:
+        return missing if kind is float else None
+    elements = get_args(kind)
+    if get_origin(kind) is list:
+        return [decoded(elements[0], v, missing) for v in value]
+    if get_origin(kind) is tuple:
+        return tuple(decoded(k, v, missing) for k, v in zip(elements, value, strict=True))
+    if NoneType in elements:
+        return decoded(elements[0], value, missing)
+    return value
+
+
+def estimate(distance: float | None) -> str:
+    """A distance for people."""
+    return "unknown" if distance is None else f"{distance:.1e}"
+
+
+def power(value: float) -> str:
+    """A power of ten, such as 1e-3."""
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
+def number(value: float) -> str:
+    """Three digits, never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +221,7 @@ class Benchmark(Generic[P, R]):
     def _results(self, given: dict[str, Any], file: Path | None, prog: str) -> tuple[list[R], Settings]:
         """Read or measured."""
         if file:
-            check_output(file)
+            check_place(file)
         if "plot" in given:
             _check_plot(given["plot"])
         if "from" in given:
@@ -169,8 +257,18 @@ def _check_plot(path: Path) -> None:
     """Raise if the plot cannot be made: better before the work than after."""
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ValueError(f"{path}: unknown format for a plot; use one of {', '.join(PLOT_FORMATS)}")
-    check_output(path)
+    check_place(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ValueError("--plot needs matplotlib: pip install 'torchdeal[benchmark]'") from None
+
+
+def _device_name(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

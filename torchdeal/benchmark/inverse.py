@@ -24,8 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdeal.benchmark.common import Say, Settings, known, run_details
-from torchdeal.benchmark.frame import Benchmark, Table
+from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, known, run_details
 from torchdeal.benchmark.problems import PROBLEMS, Case, InversePlan, Setting, bundled_model, rule_parameters
 from torchdeal.benchmark.total_variation import minimise_total_variation
 from torchdeal.io.checkpoint import checksum, default_weights

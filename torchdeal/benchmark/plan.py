@@ -11,7 +11,6 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import torch
 
-from torchdeal.benchmark.common import Settings
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 
@@ -66,7 +65,7 @@ class Plan:
                 if number is not None:
                     _check(item, number)
 
-    def recorded(self) -> Settings:
+    def recorded(self) -> dict[str, Any]:
         """For the JSON. Paths by name: they mean nothing on another machine. Weights are told with their checksum."""
         return {item.name: _recorded(getattr(self, item.name)) for item in fields(self) if item.name != "model"}
 

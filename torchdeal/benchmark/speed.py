@@ -22,12 +22,10 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark import curves
-from torchdeal.benchmark.common import Say, Settings, run_details
 from torchdeal.benchmark.curves import BASELINES, METHODS, THRESHOLDS, Curve, Measurement, Target, TimedProblem
-from torchdeal.benchmark.frame import Benchmark
+from torchdeal.benchmark.frame import Benchmark, Say, Settings, run_details
 from torchdeal.benchmark.images import PICTURES, fit, read_picture
 from torchdeal.benchmark.plan import Plan, option
-from torchdeal.benchmark.plot import plot
 from torchdeal.io.checkpoint import checksum, load
 from torchdeal.io.images import to_tensor
 from torchdeal.metrics import psnr
@@ -295,7 +293,7 @@ BENCHMARK = Benchmark(
     units="methods",
     key="problems",
     derive=curves.summary,
-    plot=plot,
+    plot=curves.plot,
 )
 
 if __name__ == "__main__":
