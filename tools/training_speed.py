@@ -19,7 +19,7 @@ from torchdeal.benchmark.plan import Plan, argument, option
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
-from torchdeal.training import Config, Listener, Report, Trainer, parse_config, read_images
+from torchdeal.training import Config, Event, Report, Trainer, parse_config, read_images
 from torchdeal.training.batches import Batch, draw
 from torchdeal.training.config import LossConfig
 from torchdeal.training.step import TrainingStep
@@ -62,13 +62,13 @@ def measure(plan: TrainingPlan, say: Say) -> Iterator[list[TrainingSpeed]]:
     say(f"cosine {found.cosines['all']:.4f} between the gradients of the packed and the direct engine")
     yield [found]
 
-    def listen(report: Report) -> None:
-        found.reports.append(report)
-        say(str(report))
+    def listen(event: Event) -> None:
+        if isinstance(event, Report):
+            found.reports.append(event)
+            say(str(event))
 
     with tempfile.TemporaryDirectory() as folder:  # nothing of the run is kept
-        listener = Listener(report=listen)
-        Trainer(config, Path(folder), images, model=load(plan.kind), listener=listener).run(until=plan.steps)
+        Trainer(config, Path(folder), images, model=load(plan.kind), listener=listen).run(until=plan.steps)
     yield [found]
 
 

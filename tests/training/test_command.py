@@ -11,7 +11,7 @@ from conftest import assert_same_tensors
 from safetensors.torch import load_file
 
 import torchdeal as td
-from torchdeal.training import CheckpointError, ConfigError, Listener, Options, train
+from torchdeal.training import CheckpointError, ConfigError, Options, train
 from torchdeal.training.__main__ import main
 from torchdeal.training.state import load_checkpoint
 from torchdeal.training.trainer import BEST, CHECKPOINT, LAST
@@ -93,7 +93,7 @@ def test_a_run_from_other_weights(config_file, pictures, tmp_path):
     start = str(tmp_path / "start.safetensors")
     messages = []
     # No step is made, so that the weights are still those
-    train(options(config_file, pictures, tmp_path, start=start, seconds=0), Listener(message=messages.append))
+    train(options(config_file, pictures, tmp_path, start=start, seconds=0), messages.append)
     assert_same_tensors(load_file(tmp_path / "run" / LAST), model.state_dict())
     assert any("6 images" in message for message in messages)
 
@@ -101,17 +101,17 @@ def test_a_run_from_other_weights(config_file, pictures, tmp_path):
 def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):
     td.save(td.DEAL(3, features=4), tmp_path / "colour.safetensors")
     with pytest.raises(ConfigError, match=r"\(3, 'reflect', 4\), the config \(1, 'reflect', 4\): change \[model\]"):
-        train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), Listener())
+        train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), print)
 
 
 def test_a_checkpoint_that_exists_is_not_lost(config_file, pictures, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / CHECKPOINT).write_bytes(b"precious")
     with pytest.raises(CheckpointError, match="exists: go on with --resume"):
-        train(options(config_file, pictures, tmp_path), Listener())
+        train(options(config_file, pictures, tmp_path), print)
     assert (tmp_path / "run" / CHECKPOINT).read_bytes() == b"precious"
     with pytest.raises(ConfigError, match="leave out --from"):
-        train(options(config_file, pictures, tmp_path, resume=True, start="gray"), Listener())
+        train(options(config_file, pictures, tmp_path, resume=True, start="gray"), print)
 
 
 def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
@@ -123,3 +123,16 @@ def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
     assert "there is no such folder" in code
     code = exit_code(arguments(config_file, tmp_path / "run", pictures, "--resume"))
     assert "there is no checkpoint to go on from" in code
+
+
+def test_deal_train_tells_how_it_goes_and_logs_it(deal, config_file, pictures, tmp_path):
+    pytest.importorskip("tensorboard")
+    config_file.write_text(TOML.format(steps=2))
+    code, out, err = deal("train", *arguments(config_file, "run", pictures), "--tensorboard")
+    assert code == 0
+    for told in ("training images: 6 images", "step 2/2  loss ", "validation at step 2: sigma 25: "):
+        assert told in err
+    assert "run/last.safetensors: 2 steps" in out
+    assert "best on the validation images at step 2" in out
+    (log,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert log.stat().st_size > 1000

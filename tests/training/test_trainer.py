@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import torchdeal as td
-from torchdeal.training import DivergedError, Listener
+from torchdeal.training import DivergedError, Report
 from torchdeal.training.optimiser import learning_rate
 from torchdeal.training.state import load_checkpoint
 from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG
@@ -36,6 +36,11 @@ def assert_same_state(one, other):
         assert_same_tensors(state, states[1][index])
 
 
+def collect(reports):
+    """A listener that keeps the reports."""
+    return lambda event: reports.append(event) if isinstance(event, Report) else None
+
+
 # Learning
 
 
@@ -54,7 +59,7 @@ def test_a_penalty_on_slow_convergence_makes_it_faster(make_trainer):
     trainer = make_trainer(
         model=td.load("gray"),
         engine="packed",
-        listener=Listener(report=reports.append),
+        listener=collect(reports),
         loss={"slowness": 100.0, "contraction": 0.0, "occasional": 1},
         task={"sigma": [50, 50]},
         iterations={"outer": [[0.0, 8, 8]], "pool": 1, "visits": 100},  # the same batch each time
@@ -140,9 +145,7 @@ def test_a_run_can_be_called_again(make_trainer):
 
 def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(make_trainer):
     before = signal.getsignal(signal.SIGINT)
-    trainer = make_trainer(
-        engine="packed", listener=Listener(report=lambda report: os.kill(os.getpid(), signal.SIGINT))
-    )
+    trainer = make_trainer(engine="packed", listener=lambda event: os.kill(os.getpid(), signal.SIGINT))
     trainer.run()
     assert trainer.state.step == 4
     assert trainer.stop_reason == "SIGINT"
@@ -190,7 +193,7 @@ def test_weights_that_are_not_finite_are_not_saved(make_trainer):
 
 def test_one_gradient_that_is_not_finite_is_passed_over(make_trainer):
     reports = []
-    options = {"engine": "packed", "run": {"report_every": 12}, "listener": Listener(report=reports.append)}
+    options = {"engine": "packed", "run": {"report_every": 12}, "listener": collect(reports)}
     healthy, trainer = make_trainer("healthy", **options), make_trainer("poisoned", **options)
     poison(trainer, [2])
     for run in (healthy, trainer):
@@ -212,7 +215,7 @@ def test_many_gradients_that_are_not_finite_end_the_run(make_trainer):
 
 def test_the_gradient_is_clipped(make_trainer):
     reports = []
-    options = {"optimiser": {"clip": 0.5}, "run": {"report_every": 1}, "listener": Listener(report=reports.append)}
+    options = {"optimiser": {"clip": 0.5}, "run": {"report_every": 1}, "listener": collect(reports)}
     trainer = make_trainer(engine="packed", **options)
     trainer.run(until=1)
     norm = math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in trainer.model.parameters()))
@@ -274,7 +277,7 @@ def test_worse_weights_do_not_replace_the_best(make_trainer):
 
 def test_the_report_is_the_mean_of_its_steps(make_trainer):
     reports, results = [], []
-    trainer = make_trainer(engine="packed", listener=Listener(report=reports.append))
+    trainer = make_trainer(engine="packed", listener=collect(reports))
     forward = trainer.training_step.forward
     trainer.training_step.forward = lambda *arguments: results.append(forward(*arguments)) or results[-1]
     trainer.run(until=8)

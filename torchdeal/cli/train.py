@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, messages, output
 
@@ -41,14 +43,12 @@ def train(
     from torchdeal import training
     from torchdeal.training.board import Board
     from torchdeal.training.run import EXIT_CODES
-    from torchdeal.training.terminal import Display, joined
 
     options = training.Options(config, folder, start, resume, device_name(device), seconds=seconds, data=data)
     board = Board(folder / "tensorboard") if tensorboard else None
-    with Display(messages) as display, contextlib.closing(board) if board else contextlib.nullcontext():
-        listeners = [display.listener()] + ([board.listener()] if board else [])
+    with _bar() as bar, contextlib.closing(board) if board else contextlib.nullcontext():
         try:
-            state, reason = training.train(options, joined(*listeners))
+            state, reason = training.train(options, _listener(bar, board))
         except training.DivergedError as error:
             raise ValueError(str(error)) from None
     if reason:
@@ -58,3 +58,35 @@ def train(
     if state.best_psnr is not None:
         best = f"best on the validation images at step {state.best_step}, {state.best_psnr:.3f} dB"
         output.print(f"{folder / 'best.safetensors'}: {best}", markup=False)
+
+
+def _bar() -> Progress:
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=messages, disable=not messages.is_terminal)
+
+
+def _listener(bar: Progress, board: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Reports move the bar in a terminal; they are lines where the output goes to a file, as all else is."""
+    from torchdeal.training import Event, Example, Report
+
+    task = bar.add_task("training", total=None, state="")
+
+    def listen(event: Event) -> None:
+        if board:
+            board(event)
+        if isinstance(event, Report) and messages.is_terminal:
+            state = (
+                f"loss {event.loss:.2f}  PSNR {event.psnr:.2f} dB  {event.iterations:.1f} outer, "
+                f"{event.cg_iterations:.0f} CG  {event.steps_per_second:.1f} steps/s"
+            )
+            bar.update(task, completed=event.step, total=event.steps, state=state)
+        elif not isinstance(event, Example):
+            bar.console.print(str(event), markup=False)
+
+    return listen

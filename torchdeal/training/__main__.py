@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 
-from torchdeal.training.report import Listener
+from torchdeal.training.report import Event, Example
 from torchdeal.training.run import EXIT_CODES, Options, train
 from torchdeal.training.trainer import DivergedError
-from torchdeal.training.validation import describe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,18 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args(arguments)
-    quiet = os.environ.get("RANK", "0") != "0"
 
-    def message(text: object) -> None:
-        if not quiet:
-            print(text, flush=True)
+    def tell(event: Event) -> None:
+        if os.environ.get("RANK", "0") == "0" and not isinstance(event, Example):
+            print(event, flush=True)
 
     try:
-        listener = Listener(report=message, validated=lambda *told: message(describe(*told)), message=message)
-        state, reason = train(Options(**vars(given)), listener)
+        state, reason = train(Options(**vars(given)), tell)
     except (ValueError, OSError, DivergedError) as error:
         sys.exit(f"Error: {error}")
-    message(f"stopped at step {state.step} ({reason}): go on with --resume" if reason else "done")
+    tell(f"stopped at step {state.step} ({reason}): go on with --resume" if reason else "done")
     sys.exit(EXIT_CODES.get(reason or "", 0))
 
 

@@ -7,12 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchdeal.model import DEAL
 from torchdeal.model.filters import impulse_responses
-from torchdeal.training.batches import Batch
-from torchdeal.training.report import Listener, Report
-from torchdeal.training.step import StepResult
-from torchdeal.training.validation import Score
+from torchdeal.training.report import Event, Example, Report, Validated
 
 FILTERS, PATCHES, GAP = 64, 4, 2
 
@@ -27,8 +23,13 @@ class Board:
             raise ValueError("--tensorboard needs TensorBoard: pip install 'torchdeal[training]'") from None
         self.writer = SummaryWriter(str(folder))
 
-    def listener(self) -> Listener:
-        return Listener(report=self._report, validated=self._validated, example=self._example)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Report):
+            self._report(event)
+        elif isinstance(event, Validated):
+            self._validated(event)
+        elif isinstance(event, Example):
+            self._example(event)
 
     def close(self) -> None:
         self.writer.close()
@@ -39,20 +40,22 @@ class Board:
         if report.contraction is not None:
             self.writer.add_scalar("training/contraction", report.contraction, report.step)
 
-    def _validated(self, step: int, scores: list[Score], best: bool) -> None:
-        for score in scores:
-            self.writer.add_scalar(f"validation/psnr at sigma {score.sigma:g}", score.psnr, step)
-            self.writer.add_scalar(f"validation/outer iterations at sigma {score.sigma:g}", score.iterations, step)
+    def _validated(self, found: Validated) -> None:
+        for score in found.scores:
+            level = f"at sigma {score.sigma:g}"
+            self.writer.add_scalar(f"validation/psnr {level}", score.psnr, found.step)
+            self.writer.add_scalar(f"validation/outer iterations {level}", score.iterations, found.step)
 
     @torch.no_grad()
-    def _example(self, step: int, model: DEAL, batch: Batch, result: StepResult) -> None:
-        weights = model.weights()
+    def _example(self, example: Example) -> None:
+        step, batch, x = example.step, example.batch, example.result.x
+        weights = example.model.weights()
         for name, bank in (("W", weights.filters), ("W_mask", weights.mask_filters)):
             self.writer.add_image(f"filters of {name}", _tiles(_stretched(impulse_responses(bank)[:FILTERS])), step)
         for name, values in zip(("phi1", "phi2", "phi3"), weights.phi, strict=True):
             self.writer.add_image(f"splines/{name}", _curve(values), step)
-        seen = [batch.clean, batch.operator.adjoint(batch.measured), result.x]
-        masks = weights.mask(result.x[:PATCHES], weights.alpha(batch.sigma[:PATCHES])).mean(1, keepdim=True)
+        seen = [batch.clean, batch.operator.adjoint(batch.measured), x]
+        masks = weights.mask(x[:PATCHES], weights.alpha(batch.sigma[:PATCHES])).mean(1, keepdim=True)
         pictures = [picture[:PATCHES].clamp(0, 1) for picture in seen] + [masks.expand_as(seen[0][:PATCHES])]
         rows = torch.stack(pictures, 1).flatten(0, 1)  # clean, measured, reconstructed, mean mask
         self.writer.add_image("patches, measured, reconstructed, mean mask", _tiles(rows, len(pictures)), step)

@@ -44,13 +44,30 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Listener:
-    """What is called as a run goes on."""
+class Validated:
+    """The scores of the averaged weights."""
 
-    report: Callable[[Report], None] = lambda report: None
-    validated: Callable[[int, list[Score], bool], None] = lambda step, scores, best: None
-    example: Callable[[int, DEAL, Batch, StepResult], None] = lambda step, model, batch, result: None
-    message: Callable[[str], None] = lambda text: None
+    step: int
+    scores: list[Score]
+    best: bool  # so far
+
+    def __str__(self) -> str:
+        best = ", the best so far" if self.best else ""
+        return f"validation at step {self.step}: {', '.join(map(str, self.scores))}{best}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the averaged weights are, and what the last step made of its batch: for pictures, not for words."""
+
+    step: int
+    model: DEAL
+    batch: Batch
+    result: StepResult
+
+
+Event = Report | Validated | Example | str
+Listener = Callable[[Event], None]  # is told each event; all but examples can be printed
 
 
 class Tally:

@@ -68,7 +68,7 @@ def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
         )
         if options.resume:
             trainer.resume(checkpoint)
-            listener.message(f"going on from step {trainer.state.step}")
+            listener(f"going on from step {trainer.state.step}")
         state = trainer.run(seconds=options.seconds)
     return state, trainer.stop_reason
 
@@ -91,16 +91,16 @@ def _read(
 ) -> tuple[ImageSet, Validation | None]:
     base = options.data or options.config.parent
     images = read_images([base / s for s in config.data.train], channels=config.model.channels, patch=config.data.patch)
-    listener.message(f"training images: {images}")
+    listener(f"training images: {images}")
     for skipped in images.skipped[:5]:
-        listener.message(f"  skipped {skipped.name}: {skipped.reason}")
+        listener(f"  skipped {skipped.name}: {skipped.reason}")
     if len(images.skipped) > 5:
-        listener.message(f"  and {len(images.skipped) - 5} more")
+        listener(f"  and {len(images.skipped) - 5} more")
     sources = [base / s for s in config.data.validation]
     smallest = DEAL(config.model.channels, config.model.boundary, 1).min_size
     validation = Validation(sources, config.model.channels, smallest, config.task) if sources else None
     if validation:
-        listener.message(f"validation images: {len(validation.pictures)}")
+        listener(f"validation images: {len(validation.pictures)}")
     return images.to(device), validation
 
 

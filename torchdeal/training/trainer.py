@@ -37,7 +37,7 @@ from torchdeal.training.optimiser import (
     restore_optimiser,
     set_rate,
 )
-from torchdeal.training.report import Listener, Tally
+from torchdeal.training.report import Example, Listener, Tally, Validated
 from torchdeal.training.state import (
     CheckpointError,
     RunState,
@@ -80,10 +80,10 @@ class Trainer:
         model: DEAL | None = None,
         started_from: str | None = None,
         engine: str | None = None,
-        listener: Listener | None = None,
+        listener: Listener = lambda event: None,
     ):
         self.config, self.folder, self.images, self.validation = config, folder, images, validation
-        self.listener = listener or Listener()
+        self.listener = listener
         self.device = images.pixels.device
         self.model = (model if model is not None else _new_model(config)).to(self.device).train().requires_grad_(True)
         self.average = copy.deepcopy(self.model).requires_grad_(False)
@@ -136,7 +136,7 @@ class Trainer:
                 if step % settings.validate_every == 0 or step == self.config.optimiser.steps:
                     self._validate()
                     if self._is_main:
-                        self.listener.example(step, self.average, batch, result)
+                        self.listener(Example(step, self.average, batch, result))
                 if step % settings.save_every == 0:
                     self.save()
             self.save()
@@ -228,7 +228,7 @@ class Trainer:
             )
         if self._is_main:
             self._log({"report": dataclasses.asdict(report)})
-            self.listener.report(report)
+            self.listener(report)
 
     def _validate(self) -> None:
         """Score the averaged weights, and keep them if they are the best so far."""
@@ -250,7 +250,7 @@ class Trainer:
             self._save_weights(self.folder / BEST)
         if scores:
             self._log({"validation": {"step": step, "scores": [dataclasses.asdict(score) for score in scores]}})
-            self.listener.validated(step, scores, best)
+            self.listener(Validated(step, scores, best))
 
     def _save_weights(self, path: Path) -> None:
         with writing(path):

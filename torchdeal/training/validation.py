@@ -37,11 +37,6 @@ class Score:
         )
 
 
-def describe(step: int, scores: Sequence[Score], best: bool) -> str:
-    """The scores in one line."""
-    return f"validation at step {step}: {', '.join(map(str, scores))}{', the best so far' if best else ''}"
-
-
 class Validation:
     """The validation images of a run.
 
