@@ -76,7 +76,7 @@ def reconstruct(
             denoising, is the value learned for sigma.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
             part where they are complex). A number, or one per sample. It gives sigma and lam, where they are None, by
-            the rule of `tuning.default_parameters`. By default what the operator says, as a DeepInverse physics with
+            the rule of `estimation.default_parameters`. By default what the operator says, as a DeepInverse physics with
             Gaussian noise does.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most.

@@ -26,9 +26,11 @@ from torchdeal.solvers.momentum import Momentum
 from torchdeal.solvers.phases import Phases
 from torchdeal.solvers.result import Evaluation, Pair, Progress, Solution, per_sample_column
 
-LOOSE = 0.4  # reduction of the residual by a loose solve
-ACCURATE = 0.2  # reduction of the residual, and relative error of the correction, of an accurate one
-CG_LIMIT = 1000  # iterations of one solve
+# What other values do was measured by tools/solver_constants.py, on 14 problems of 48 x 48 pixels.
+LOOSE = 0.4  # reduction of the residual by a loose solve. 0.2: 15 % more CG iterations; 0.6: 19 % more outer ones
+ACCURATE = 0.2  # the same of an accurate one, and the error of its correction. 0.1: 9 % more CG; 0.4: 13 % less, but
+# a correction that is known to less than half of its size is little to estimate a distance from
+CG_LIMIT = 1000  # iterations of one solve, so that each ends; the 14 problems take 1451 in 253 solves
 ROUNDING = 20  # machine epsilons: relative residuals and steps below this are rounding errors
 
 
