@@ -10,23 +10,17 @@ from torch import Tensor
 from torchdeal.solvers.cg import sample_norms
 from torchdeal.solvers.result import Evaluation, Pair
 
-# What other values do was measured by tools/solver_constants.py: 14 problems, of which 1 answer is further from its fixed
-# point than the tolerance.
+# What other values do was measured by tools/solver_constants.py, on 14 problems. With those here, 1 of the 14 answers is
+# further from its fixed point than the tolerance.
 MEMORY = 3  # iterates between which the contraction is measured. 1: 4 % more CG iterations; 5: no difference
 ENOUGH = 3  # accurate steps in a row before their ratios are trusted. 2: no difference; 4: 1 % more CG iterations
-SLOWEST = (
-    0.97  # the contraction that is assumed where none was measured reliably. 0.9: 2 answers too far; 0.99: 2 % more
-)
-UNEXPLAINED = (
-    20.0  # steps assumed for what earlier steps do not explain. 5: 2 answers too far; 50: none, for 9 % more CG
-)
-# How much the last ratio may exceed the one before (more, and slower modes are still emerging), and fall below it (more,
-# and a fast mode that dominated is dying out). Stricter values, 1.02 and 0.9: 1 % more CG iterations
+SLOWEST = 0.97  # contraction assumed where none was measured reliably. 0.9: 2 answers too far; 0.99: 2 % more CG
+UNEXPLAINED = 20.0  # steps assumed for what earlier ones do not explain. 5: 2 answers too far; 50: none, 9 % more CG
+# How much the last ratio may exceed the one before (more, and slower modes are still emerging), and fall below it
+# (more, and a fast mode that dominated is dying out). Stricter values, 1.02 and 0.9: 1 % more CG iterations
 RATIO_GROWTH = 1.05
 RATIO_DROP = 0.8
-CREEP = (
-    2 / 3
-)  # power of the contraction: ratios creep up to q from below, as fast modes die out first. 1/2: 2 % more CG
+CREEP = 2 / 3  # power of q: ratios creep up to it, as fast modes die out first. 1/2: 2 % more CG; 1: 3 % less
 
 
 class DistanceEstimate:
