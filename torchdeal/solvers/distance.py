@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdeal.solvers.cg import sample_norms
 from torchdeal.solvers.result import Evaluation, Pair
 
-# What other values do was measured by tools/solver_constants.py, on 14 problems. With those here, 1 of the 14 answers is
+# What other values do was measured by tools/solver_constants.py, on 14 problems. With these, 1 of the 14 answers is
 # further from its fixed point than the tolerance.
 MEMORY = 3  # iterates between which the contraction is measured. 1: 4 % more CG iterations; 5: no difference
 ENOUGH = 3  # accurate steps in a row before their ratios are trusted. 2: no difference; 4: 1 % more CG iterations
