@@ -18,7 +18,7 @@ from torchdeal.io.checkpoint import BUNDLED, default_weights, load
 from torchdeal.model import DEAL as Model  # noqa: N811  here DEAL is the reconstructor
 from torchdeal.operators import Identity, Operator, as_operator
 from torchdeal.operators.adapters import Adapted
-from torchdeal.operators.base import moved_tensor
+from torchdeal.operators.base import moved
 from torchdeal.reconstruct import (
     DEFAULT_MAX_ITERATIONS,
     DEFAULT_TOLERANCE,
@@ -110,10 +110,10 @@ def _image_shape(physics: Any) -> tuple[int | None, ...] | None:
 def _moved_physics(physics: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
     """The physics itself where nothing changes, else a copy, since a caller's physics must not move."""
     tensors = (*physics.parameters(), *physics.buffers())
-    if all(moved_tensor(tensor, device, dtype) is tensor for tensor in tensors):
+    if all(moved(tensor, device, dtype) is tensor for tensor in tensors):
         return physics
     # not Module.to, which would make complex tensors real
-    return physics.clone()._apply(lambda tensor: moved_tensor(tensor, device, dtype))
+    return physics.clone()._apply(lambda tensor: moved(tensor, device, dtype))
 
 
 # Our model as its reconstructor and its denoiser
@@ -159,18 +159,10 @@ class DEAL(deepinv_models.Reconstructor):
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self.channelwise, self.data_range = channelwise, data_range
 
-    def forward(
-        self,
-        y: Tensor,
-        physics: Any,
-        *,
-        sigma: PerSample | None = None,
-        lam: PerSample | None = None,
-        noise: PerSample | None = None,
-    ) -> Tensor:
-        """The image, as the physics lays it out. Sigma, lam and noise are for this call: one, or one per sample."""
-        x = _converged(self.solve(y, physics, sigma=sigma, lam=lam, noise=noise))
-        return _without_gradient(x, (y, sigma, lam, noise, *_tensors(physics), *_tensors(self)))
+    def forward(self, y: Tensor, physics: Any, **given: PerSample | None) -> Tensor:
+        """The image, as the physics lays it out. What else is given is for `solve`."""
+        solution = self.solve(y, physics, **given)
+        return _result(solution, (y, *given.values(), *_tensors(physics), *_tensors(self)))
 
     def solve(
         self,
@@ -182,7 +174,7 @@ class DEAL(deepinv_models.Reconstructor):
         noise: PerSample | None = None,
     ) -> Solution:
         """Like `forward`, with all that is known about the result: how the run ended, and how far it may be from the
-        fixed point.
+        fixed point. Sigma, lam and noise are for this call: one number, or one per sample.
         """
         return reconstruct(
             y,
@@ -208,10 +200,7 @@ class Denoiser(deepinv_models.Denoiser):
 
     Args:
         weights: as in `DEAL`. With None, an image of two channels is complex, as in the MRI of DeepInverse.
-        tolerance: on the estimated relative distance to the fixed point.
-        max_iterations: outer iterations at most.
-        channelwise: apply a gray model to each channel of the image on its own.
-        device: where the weights are, the CPU if None.
+        tolerance, max_iterations, channelwise, device: as in `DEAL`.
     """
 
     def __init__(
@@ -244,7 +233,7 @@ class Denoiser(deepinv_models.Denoiser):
             max_iterations=self.max_iterations,
             data_range=1.0,  # said, since iterates of an algorithm may lie far beyond, and are no mistake
         )
-        return _without_gradient(_converged(solution).reshape(x.shape), (x, sigma, *_tensors(self)))
+        return _result(solution, (x, sigma, *_tensors(self))).reshape(x.shape)
 
     def _model(self, channels: int) -> Model:
         """The model for images of so many channels, or the gray one if it is to see each of them."""
@@ -270,20 +259,18 @@ def _chosen(models: nn.ModuleDict, channels: int, channelwise: bool) -> Any:
     return models[GIVEN if GIVEN in models else default_weights(channels, channelwise)]
 
 
-def _converged(solution: Solution) -> Tensor:
-    """The result, with a warning if it is not known to have converged."""
-    if not solution.converged:
-        warnings.warn(str(solution), ConvergenceWarning, stacklevel=3)
-    return solution.x
-
-
 def _tensors(module: Any) -> tuple[Tensor, ...]:
     return (*module.parameters(), *module.buffers()) if isinstance(module, nn.Module) else ()
 
 
-def _without_gradient(x: Tensor, inputs: Iterable[Any]) -> Tensor:
-    """`x`, such that a derivative with respect to an input is an error rather than missing."""
-    return _NoGradient.apply(x, *(value for value in inputs if isinstance(value, Tensor)))  # pyright: ignore[reportReturnType]
+def _result(solution: Solution, inputs: Iterable[Any]) -> Tensor:
+    """The image, such that a derivative with respect to an input is an error rather than missing.
+
+    It comes with a warning if it is not known to have converged.
+    """
+    if not solution.converged:
+        warnings.warn(str(solution), ConvergenceWarning, stacklevel=3)
+    return _NoGradient.apply(solution.x, *(value for value in inputs if isinstance(value, Tensor)))  # pyright: ignore[reportReturnType]
 
 
 class _NoGradient(torch.autograd.Function):

@@ -3,8 +3,7 @@
 from torchdeal.operators.adapters import adjoint_gap, as_operator, check_adjoint, is_trusted
 from torchdeal.operators.base import Compose, Operator, Scaled, Stack, Weighted
 from torchdeal.operators.imaging import Blur, BlurBoundary, Downsample, Identity, Mask
-from torchdeal.operators.mri import Fourier, MultiCoilFourier
-from torchdeal.operators.noncartesian import NonCartesianFourier
+from torchdeal.operators.mri import Fourier, MultiCoilFourier, NonCartesianFourier
 from torchdeal.operators.tomography import Radon
 
 __all__ = [

@@ -15,6 +15,9 @@ from torchdeal.operators.base import Operator
 
 ADJOINT_TOLERANCE = 1e-3  # relative; float32 operators stay far below, wrong adjoints far above
 
+Shape = tuple[int, ...]
+ArrayMap = Callable[[np.ndarray], np.ndarray]
+
 
 class Adapted(Operator):
     """Two functions as an operator."""
@@ -27,42 +30,6 @@ class Adapted(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return _finite(self.adjoint_function(y), f"{self.name}: the adjoint")
-
-
-class ArrayOperator(Operator):
-    """An operator of a library that works on numpy arrays, one image at a time, on the CPU.
-
-    Args:
-        forward: of an array `(C, H, W)`.
-        adjoint: of an array of the shape that `forward` returns.
-        image_shape: `(C, H, W)`.
-        measurement_shape: without the batch dimension.
-        name: for messages.
-    """
-
-    def __init__(
-        self,
-        forward: Callable[[np.ndarray], np.ndarray],
-        adjoint: Callable[[np.ndarray], np.ndarray],
-        image_shape: tuple[int, ...],
-        measurement_shape: tuple[int, ...],
-        name: str,
-    ):
-        self.forward_function, self.adjoint_function, self.name = forward, adjoint, name
-        self.image_shape, self.measurement_shape = image_shape, measurement_shape
-
-    def _forward(self, x: Tensor) -> Tensor:
-        result = self._each(self.forward_function, x, self.measurement_shape)
-        return _finite(result, f"{self.name}: the forward operator")
-
-    def _adjoint(self, y: Tensor) -> Tensor:
-        result = self._each(self.adjoint_function, y, self.image_shape)
-        return _finite(result, f"{self.name}: the adjoint")
-
-    def _each(self, function: Callable[[np.ndarray], np.ndarray], batch: Tensor, shape: Any) -> Tensor:
-        results = [np.asarray(function(sample)).reshape(shape) for sample in batch.detach().cpu().numpy()]
-        stacked = torch.from_numpy(np.stack(results))
-        return stacked.to(batch.device, batch.dtype.to_complex() if stacked.is_complex() else batch.real.dtype)
 
 
 def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Operator:
@@ -85,17 +52,13 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
         return from_physics(obj)
     name = type(obj).__name__
     if all(hasattr(obj, attribute) for attribute in ("ishape", "oshape", "H")):  # SigPy
-        shape = _image_shape(tuple(obj.ishape), image_shape, name)
-        inner = tuple(obj.ishape)
-        return ArrayOperator(
-            lambda x: obj(x.reshape(inner)), lambda y: obj.H(y), shape, tuple(obj.oshape), name
-        )  # fmt: skip
+        inner, measured = tuple(obj.ishape), tuple(obj.oshape)
+        shape = _image_shape(inner, image_shape, name)
+        return _of_arrays(lambda x: obj(x.reshape(inner)), obj.H, shape, measured, name)
     if all(hasattr(obj, attribute) for attribute in ("matvec", "rmatvec", "shape")):  # SciPy and PyLops
         shape = _image_shape(tuple(getattr(obj, "dims", ())) or None, image_shape, name, obj.shape[1])
         measured = tuple(getattr(obj, "dimsd", ())) or (obj.shape[0],)
-        return ArrayOperator(
-            lambda x: obj.matvec(x.ravel()), lambda y: obj.rmatvec(y.ravel()), shape, measured, name
-        )  # fmt: skip
+        return _of_arrays(lambda x: obj.matvec(x.ravel()), lambda y: obj.rmatvec(y.ravel()), shape, measured, name)
     for forward, adjoint in (("A", "A_adjoint"), ("forward", "adjoint")):
         if callable(getattr(obj, forward, None)) and callable(getattr(obj, adjoint, None)):
             return Adapted(getattr(obj, forward), getattr(obj, adjoint), name)
@@ -105,6 +68,22 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
         f"cannot use {name} as an operator: pass an object with forward and adjoint (or A and A_adjoint), a pair of "
         "functions (forward, adjoint), or an operator of SigPy, PyLops or SciPy"
     )
+
+
+def _of_arrays(forward: ArrayMap, adjoint: ArrayMap, image: Shape, measurement: Shape, name: str) -> Adapted:
+    """The operator of a library that works on numpy arrays, one image at a time, on the CPU; shapes without batch."""
+
+    def of_batches(function: ArrayMap, shape: Shape) -> Callable[[Tensor], Tensor]:
+        def each(batch: Tensor) -> Tensor:
+            results = [np.asarray(function(sample)).reshape(shape) for sample in batch.detach().cpu().numpy()]
+            stacked = torch.from_numpy(np.stack(results))
+            return stacked.to(batch.device, batch.dtype.to_complex() if stacked.is_complex() else batch.real.dtype)
+
+        return each
+
+    operator = Adapted(of_batches(forward, measurement), of_batches(adjoint, image), name)
+    operator.image_shape, operator.measurement_shape = image, measurement
+    return operator
 
 
 def _image_shape(

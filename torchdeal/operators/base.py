@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -98,15 +98,9 @@ class Operator(ABC):
 
     def to(self: Self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """A copy with its tensors on `device` and, where they are floating point or complex, in `dtype`."""
-        moved = copy.copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Operator):
-                setattr(moved, name, value.to(device, dtype))
-            elif isinstance(value, tuple) and value and all(isinstance(part, Operator) for part in value):
-                setattr(moved, name, tuple(part.to(device, dtype) for part in value))
-            elif isinstance(value, Tensor):
-                setattr(moved, name, moved_tensor(value, device, dtype))
-        return moved
+        copied = copy.copy(self)
+        vars(copied).update({name: moved(value, device, dtype) for name, value in vars(self).items()})
+        return copied
 
     def parts(self) -> Iterator[Operator]:
         """The operators that this one is made of."""
@@ -133,25 +127,22 @@ class Operator(ABC):
     def device(self) -> torch.device:
         """Where its tensors are; the CPU if it has none."""
         for value in vars(self).values():
-            if isinstance(value, (Tensor, Operator)):
-                return value.device
-            if isinstance(value, tuple) and value and isinstance(value[0], Operator):
-                return value[0].device
+            first = value[0] if isinstance(value, tuple) and value else value
+            if isinstance(first, (Tensor, Operator)):
+                return first.device
         return torch.device("cpu")
 
     def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
-        if tensor.ndim < 2:
-            raise ValueError(f"{type(self).__name__}: the {what} needs a batch dimension, got {_show(tensor.shape)}")
-        if self.batch is not None and len(tensor) != self.batch:
-            raise ValueError(f"{type(self).__name__} is for a batch of {self.batch}, got {_show(tensor.shape)}")
+        name, got = type(self).__name__, tuple(tensor.shape)
+        if len(got) < 2:
+            raise ValueError(f"{name}: the {what} needs a batch dimension, got {got}")
+        if self.batch not in (None, got[0]):
+            raise ValueError(f"{name} is for a batch of {self.batch}, got {got}")
         if shape is None:
             return
-        got = tuple(tensor.shape[1:])
-        if len(got) != len(shape) or any(e not in (None, g) for e, g in zip(shape, got, strict=True)):
+        if len(got) != 1 + len(shape) or any(e not in (None, g) for e, g in zip(shape, got[1:], strict=True)):
             expected = ", ".join("any" if e is None else str(e) for e in shape)
-            raise ValueError(
-                f"{type(self).__name__}: the {what} should have shape (batch, {expected}), got {_show(tensor.shape)}"
-            )
+            raise ValueError(f"{name}: the {what} should have shape (batch, {expected}), got {got}")
 
 
 class Combination(Operator):
@@ -285,11 +276,31 @@ class Stack(Combination):
         return torch.stack(images).sum(0)
 
 
-def moved_tensor(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
-    """The tensor on `device` and, where it is floating point or complex, in the precision of `dtype`."""
-    if dtype is not None and tensor.is_complex():
-        return tensor.to(device=device, dtype=dtype.to_complex())
-    return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+class Linear(torch.autograd.Function):
+    """`apply(x, False)`, or its transpose, `apply(x, True)`: the gradient of a linear map is its transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, apply: Callable[[Tensor, bool], Tensor], transposed: bool) -> Tensor:
+        ctx.map = apply, transposed
+        return apply(x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        apply, transposed = ctx.map
+        return Linear.apply(gradients[0], apply, not transposed), None, None
+
+
+def moved(value: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
+    """A tensor on `device` and, where it is floating point or complex, in `dtype`; operators and tuples likewise."""
+    if isinstance(value, Operator):
+        return value.to(device, dtype)
+    if isinstance(value, tuple):
+        return tuple(moved(part, device, dtype) for part in value)
+    if not isinstance(value, Tensor):
+        return value
+    if dtype is not None and value.is_complex():
+        return value.to(device=device, dtype=dtype.to_complex())
+    return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
 
 
 def real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
@@ -302,7 +313,3 @@ def real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"the {name} holds NaN or infinite values")
     return tensor
-
-
-def _show(shape: torch.Size) -> str:
-    return "(" + ", ".join(map(str, shape)) + ")"

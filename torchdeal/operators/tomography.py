@@ -1,22 +1,28 @@
-"""Operators of computed tomography."""
+"""Computed tomography: the operator, and the sparse matrices that it is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.operators.base import Operator
-from torchdeal.operators.ray_matrix import Rays, SparseRows, backprojection_matrix, projection_matrix
+from torchdeal.operators.base import Linear, Operator
 
 CHUNK_NUMBERS = 2**24  # samples of rays that are taken at a time
 MATRIX_BYTES = 1.5e9  # the most that the matrix and its transpose may take
 WEIGHTS_PER_PIXEL = 2.2  # at an angle: the rays that see it, on average
 INDEX_BYTES = 4
+BLOCK_NUMBERS = 2**17  # pairs of an angle and a pixel that are weighted at a time: they stay in the cache
+LEAST_WEIGHT = 1e-12  # what is less is a rounding error, at angles such as 90 degrees
+OUT_OF_REACH = 9.0  # a distance at which interpolation has no weight, in any direction
+
+Part = tuple[Tensor, Tensor, Tensor]  # some rows of a matrix: the entries in each, all columns, all values
 
 
 class Radon(Operator):
@@ -65,25 +71,21 @@ class Radon(Operator):
         return {**vars(self), "_matrices": {}}
 
     def _forward(self, x: Tensor) -> Tensor:
-        return _Linear.apply(x, self._project, self._backproject)  # pyright: ignore[reportReturnType]
+        return Linear.apply(x, self._apply, False)  # pyright: ignore[reportReturnType]
 
     def _adjoint(self, y: Tensor) -> Tensor:
-        return _Linear.apply(y, self._backproject, self._project)  # pyright: ignore[reportReturnType]
+        return Linear.apply(y, self._apply, True)  # pyright: ignore[reportReturnType]
 
-    def _project(self, x: Tensor) -> Tensor:
-        if x.is_complex():
-            return torch.complex(self._project(x.real), self._project(x.imag))
-        images = x.flatten(0, 1)
-        rays = self._multiply(images, transposed=False) if self._has_matrix(x.dtype) else self._sample(images)
-        return rays.reshape(*x.shape[:2], len(self.angles), self.bins)
-
-    def _backproject(self, y: Tensor) -> Tensor:
-        """The transpose of `_project`."""
-        if y.is_complex():
-            return torch.complex(self._backproject(y.real), self._backproject(y.imag))
-        rays = y.flatten(0, 1)
-        images = self._multiply(rays, transposed=True) if self._has_matrix(y.dtype) else self._spread(rays)
-        return images.reshape(*y.shape[:2], *self.size)
+    def _apply(self, values: Tensor, transposed: bool) -> Tensor:
+        """The projections of images, or the images of what goes back from projections."""
+        if values.is_complex():
+            return torch.complex(self._apply(values.real, transposed), self._apply(values.imag, transposed))
+        flat = values.flatten(0, 1)
+        if self._has_matrix(values.dtype):
+            result = self._multiply(flat, transposed)
+        else:
+            result = self._spread(flat) if transposed else self._sample(flat)
+        return result.reshape(*values.shape[:2], *(self.size if transposed else (len(self.angles), self.bins)))
 
     def _has_matrix(self, dtype: torch.dtype) -> bool:
         if dtype not in (torch.float32, torch.float64):  # sparse products of others do not exist
@@ -91,20 +93,15 @@ class Radon(Operator):
         weights = WEIGHTS_PER_PIXEL * len(self.angles) * math.prod(self.size)
         return 2 * weights * (INDEX_BYTES + dtype.itemsize) <= self._matrix_bytes
 
-    def _multiply(self, images: Tensor, *, transposed: bool) -> Tensor:
-        matrix = self._matrix(images, transposed)
-        columns = images.flatten(1)
-        in_segments = images.is_cuda or self._in_segments
-        return matrix.multiply_in_segments(columns) if in_segments else matrix.multiply(columns)
-
-    def _matrix(self, like: Tensor, transposed: bool) -> SparseRows:
-        key = like.device, like.dtype, transposed
+    def _multiply(self, values: Tensor, transposed: bool) -> Tensor:
+        key = values.device, values.dtype, transposed
         if key not in self._matrices:
-            radians = torch.deg2rad(self.angles.to(like.device))
+            radians = torch.deg2rad(self.angles.to(values.device))
             rays = Rays(radians.cos(), radians.sin(), self.size, self.bins)
-            build = backprojection_matrix if transposed else projection_matrix
-            self._matrices[key] = build(rays, like.dtype)
-        return self._matrices[key]
+            self._matrices[key] = ray_matrix(rays, values.dtype, transposed=transposed)
+        matrix, columns = self._matrices[key], values.flatten(1)
+        in_segments = values.is_cuda or self._in_segments
+        return matrix.multiply_in_segments(columns) if in_segments else matrix.multiply(columns)
 
     def _sample(self, images: Tensor) -> Tensor:
         """The projections, `(images, angles, bins)`, of `(images, H, W)`, with no matrix."""
@@ -143,15 +140,111 @@ class Radon(Operator):
         return max(1, CHUNK_NUMBERS // (len(images) * self.bins**2))
 
 
-class _Linear(torch.autograd.Function):
-    """A linear map whose gradient is its transpose."""
+@dataclass(frozen=True)
+class Rays:
+    """Parallel rays, one for each bin at each angle, 1 apart, with samples 1 apart at as many places as there are bins.
 
-    @staticmethod
-    def forward(ctx, x: Tensor, apply: Callable[[Tensor], Tensor], transpose: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.maps = apply, transpose
-        return apply(x)
+    They are numbered angle by angle; pixels row by row.
+    """
 
-    @staticmethod
-    def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        apply, transpose = ctx.maps
-        return _Linear.apply(grad, transpose, apply), None, None
+    cos: Tensor  # of the angles, (angles,), float64
+    sin: Tensor
+    size: tuple[int, int]  # of the image, (H, W)
+    bins: int
+
+    @property
+    def pixels(self) -> Tensor:
+        """All of them."""
+        return torch.arange(self.size[0] * self.size[1], device=self.cos.device)
+
+    def weights(self, cos: Tensor, sin: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """The bins near a pixel and its weights in their rays, `(..., 3)`, for angles and pixels that are broadcast.
+
+        Bilinear interpolation reaches less than 1 far in x and y, so that only the three nearest rays can see a pixel,
+        each by its three samples that are nearest.
+        """
+        height, width = self.size
+        x, y = pixels % width - width // 2, pixels // width - height // 2
+        bins, aside = self._nearest(cos * x - sin * y)
+        _, ahead = self._nearest(sin * x + cos * y)
+        aside_x, aside_y = cos * aside, sin * aside
+        weights = torch.zeros_like(aside)
+        for step in ahead:
+            away_x = (aside_x + sin * step).abs_().clamp_max_(1)
+            away_y = (aside_y - cos * step).abs_().clamp_max_(1)
+            weights.addcmul_(away_x.sub_(1), away_y.sub_(1))
+        return bins.movedim(0, -1), weights.movedim(0, -1)
+
+    def _nearest(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The three bins, or samples, around a place, `(3, ...)`, and their distances; some may not exist."""
+        place = place + self.bins // 2
+        numbers = torch.stack([place.round() + offset for offset in (-1, 0, 1)])
+        absent = (numbers < 0) | (numbers >= self.bins)
+        return numbers, (numbers - place).masked_fill_(absent, OUT_OF_REACH)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A sparse matrix; the entries of its row i are those from `starts[i]` to `starts[i + 1]`."""
+
+    starts: Tensor  # (rows + 1,), int32: half the memory of int64, and what MKL works with
+    columns: Tensor  # (entries,), int32
+    values: Tensor  # (entries,)
+    width: int
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """The products with `(images, width)`, `(images, rows)`."""
+        size = (len(self.starts) - 1, self.width)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            matrix = torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
+        return (matrix @ x.T.contiguous()).T
+
+    def multiply_in_segments(self, x: Tensor) -> Tensor:
+        """`multiply` for CUDA, where cuSPARSE may add in another order each time."""
+        return torch.stack([self._sums(image) for image in x])
+
+    def _sums(self, image: Tensor) -> Tensor:
+        terms = image.index_select(0, self.columns).mul_(self.values)
+        return torch.segment_reduce(terms, "sum", offsets=self.starts, unsafe=True)  # unsafe: offsets are not checked
+
+
+def ray_matrix(rays: Rays, dtype: torch.dtype, *, transposed: bool) -> SparseRows:
+    """From pixels to rays, or its transpose: weights are cheaper to compute again than to sort.
+
+    Parts are copied as they come, into the most that there can be, and do not stay beside the whole.
+    """
+    parts = _rows_of_pixels(rays, dtype) if transposed else _rows_of_rays(rays, dtype)
+    angles, pixels, device = len(rays.cos), len(rays.pixels), rays.cos.device
+    columns = torch.empty(3 * angles * pixels, dtype=torch.int32, device=device)
+    values = torch.empty(3 * angles * pixels, dtype=dtype, device=device)
+    counts, end = [], 0
+    for part in parts:
+        start, end = end, end + len(part[2])
+        columns[start:end], values[start:end] = part[1:]
+        counts.append(part[0])
+    starts = F.pad(torch.cat(counts).cumsum(0), (1, 0)).int()
+    width = angles * rays.bins if transposed else pixels
+    return SparseRows(starts, columns[:end].clone(), values[:end].clone(), width)  # clones give the rest back
+
+
+def _rows_of_rays(rays: Rays, dtype: torch.dtype) -> Iterator[Part]:
+    """The rows of one angle after the other."""
+    pixels = rays.pixels
+    for cos, sin in zip(rays.cos, rays.sin, strict=True):
+        bins, weights = (numbers.flatten() for numbers in rays.weights(cos, sin, pixels))
+        kept = (weights > LEAST_WEIGHT).nonzero()[:, 0]
+        bins, order = bins.take(kept).int().sort(stable=True)
+        kept = kept.take(order)
+        yield bins.bincount(minlength=rays.bins), (kept // 3).int(), weights.take(kept).to(dtype)
+
+
+def _rows_of_pixels(rays: Rays, dtype: torch.dtype) -> Iterator[Part]:
+    """The rows of one block of pixels after the other."""
+    angles = len(rays.cos)
+    first_ray = rays.bins * torch.arange(angles, device=rays.cos.device)[:, None]
+    for pixels in rays.pixels.split(max(1, BLOCK_NUMBERS // angles)):
+        bins, weights = rays.weights(rays.cos, rays.sin, pixels[:, None])
+        seen = weights > LEAST_WEIGHT
+        kept = seen.flatten().nonzero()[:, 0]
+        yield seen.sum((1, 2)), (bins + first_ray).take(kept).int(), weights.take(kept).to(dtype)
