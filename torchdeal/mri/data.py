@@ -37,6 +37,10 @@ class KSpace:
     image_size: tuple[int, int] | None = None  # to crop the image to, where the file says it: see `centre_crop`
     reference: Tensor | None = None  # the image that came with the data (fastMRI: root of the sum of squares)
 
+    def __post_init__(self) -> None:
+        if not bool(self.mask.any()):
+            raise KSpaceError("the k-space is zero everywhere, or nothing of it was measured")
+
 
 def centre_crop(image: Image, size: tuple[int, int]) -> Image:
     """The middle of an image `(..., H, W)`: what readout oversampling added is cut off.
@@ -118,9 +122,3 @@ def check_size(numbers: int) -> None:
         raise KSpaceError(
             f"holds {numbers:,} complex numbers, more than {LARGEST:,}: read one slice, or split the file"
         )
-
-
-def not_empty(mask: Tensor) -> Tensor:
-    if not bool(mask.any()):
-        raise KSpaceError("the k-space is zero everywhere, or nothing of it was measured")
-    return mask

@@ -5,6 +5,7 @@ The layout is that of the standard: `dataset/xml`, and `dataset/data`, whose rec
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from torchdeal.mri.data import KSpace, KSpaceError, as_kspace, check_size, choose_slice, infer_mask, not_empty
+from torchdeal.mri.data import KSpace, KSpaceError, as_kspace, check_size, choose_slice, infer_mask
 
 # Bits of the flags of a line, counted from 1. Lines with one of these hold no part of the image.
 NOT_IMAGE = (19, 23, 24, 26, 27, 28, 29, 30, 31)  # noise, navigation, corrections, feedback, dummies
@@ -48,9 +49,9 @@ def read_ismrmrd(path: Path, file: Any, index: int | str) -> KSpace:
     slices = int(heads["idx"]["slice"][lines].max()) + 1
     number = choose_slice(index, slices)
     coils = int(heads["active_channels"][lines[0]])
-    check_size((slices if number is None else 1) * coils * encoding.samples * encoding.lines)
-    volume = np.zeros((slices if number is None else 1, coils, encoding.samples, encoding.lines), np.complex64)
-    counts = np.zeros(volume.shape[:1] + volume.shape[2:], np.int64)
+    shape = (slices if number is None else 1, coils, encoding.samples, encoding.lines)
+    check_size(math.prod(shape))
+    volume, counts = np.zeros(shape, np.complex64), np.zeros((shape[0], *shape[2:]), np.int64)
     for line in lines:
         which = int(heads["idx"]["slice"][line])
         if number in (None, which):
@@ -60,7 +61,7 @@ def read_ismrmrd(path: Path, file: Any, index: int | str) -> KSpace:
     kspace = as_kspace(volume if number is None else volume[0])
     return KSpace(
         kspace,
-        not_empty(infer_mask(counts)),
+        infer_mask(counts),
         source=f"{path} (ISMRMRD)",
         slice_index=number,
         slices=slices,

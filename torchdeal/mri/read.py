@@ -22,7 +22,6 @@ from torchdeal.mri.data import (
     check_size,
     choose_slice,
     infer_mask,
-    not_empty,
 )
 from torchdeal.mri.ismrmrd import image_size, is_ismrmrd, read_ismrmrd
 
@@ -50,9 +49,7 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
     if index not in (MIDDLE, ALL) and (isinstance(index, (bool, str)) or not isinstance(index, int)):
         raise ValueError(f"index must be a whole number, {MIDDLE!r} or {ALL!r}, not {index!r}")
     try:
-        if suffix in HDF5:
-            return _read_hdf5(path, index)
-        return _read_npy(path, index, centered) if suffix == ".npy" else _read_npz(path, index, centered)
+        return _read_hdf5(path, index) if suffix in HDF5 else _read_numpy(path, index, centered)
     except ImportError:
         raise
     except KSpaceError as error:
@@ -91,7 +88,7 @@ def _read_fastmri(path: Path, file: Any, index: int | str) -> KSpace:
         mask = mask & as_mask(file["mask"][()], (kspace.shape[-2], kspace.shape[-1]))
     return KSpace(
         kspace,
-        not_empty(mask),
+        mask,
         source=f"{path} (fastMRI)",
         slice_index=number,
         slices=len(dataset),
@@ -107,47 +104,41 @@ def _reference(file: Any, chosen: Any, slices: int) -> Tensor | None:
     return None
 
 
-def _read_npy(path: Path, index: int | str, centered: bool) -> KSpace:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot ask for more than is there
-    if not isinstance(values, np.ndarray):
-        raise KSpaceError("does not hold one array; an archive of arrays is .npz")
-    return _from_arrays(f"{path} (npy)", values, None, None, index, centered)
-
-
-def _read_npz(path: Path, index: int | str, centered: bool) -> KSpace:
-    with zipfile.ZipFile(path) as archive:
-        check_size(sum(entry.file_size for entry in archive.infolist()) // 8)
-    with np.load(path, allow_pickle=False) as arrays:
-        if "kspace" not in arrays:
-            raise KSpaceError(f"has no array 'kspace'; it holds {', '.join(arrays.files[:8]) or 'nothing'}")
-        kspace, mask, maps = (arrays.get(name) for name in ("kspace", "mask", "maps"))
-    return _from_arrays(f"{path} (npz)", kspace, mask, maps, index, centered)
-
-
-def _from_arrays(
-    source: str,
-    kspace: np.ndarray,
-    mask: np.ndarray | None,
-    maps: np.ndarray | None,
-    index: int | str,
-    centered: bool,
-) -> KSpace:
+def _read_numpy(path: Path, index: int | str, centered: bool) -> KSpace:
+    kind = path.suffix.lower().removeprefix(".")
+    kspace, mask, maps = _arrays_of_npz(path) if kind == "npz" else (_array_of_npy(path), None, None)
     stack = kspace if kspace.ndim == 4 else kspace[None]
     if stack.ndim == 3:  # one slice, one coil
         stack = stack[None]
     number = choose_slice(index, len(stack)) if len(stack) else None
     check_size(stack.size if number is None else stack.size // len(stack))
     values = as_kspace(np.array(stack if number is None else stack[number]), "'kspace'")
-    size = (values.shape[-2], values.shape[-1])
     return KSpace(
         values,
-        not_empty(infer_mask(values)) if mask is None else as_mask(mask, size, "'mask'"),
+        infer_mask(values) if mask is None else as_mask(mask, (values.shape[-2], values.shape[-1]), "'mask'"),
         maps=None if maps is None else _chosen_maps(maps, stack.shape, number),
         centered=centered,
-        source=source,
+        source=f"{path} ({kind})",
         slice_index=number,
         slices=len(stack),
     )
+
+
+def _array_of_npy(path: Path) -> np.ndarray:
+    values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot ask for more than is there
+    if not isinstance(values, np.ndarray):
+        raise KSpaceError("does not hold one array; an archive of arrays is .npz")
+    return values
+
+
+def _arrays_of_npz(path: Path) -> tuple[Any, ...]:
+    """The k-space, and mask and maps or None."""
+    with zipfile.ZipFile(path) as archive:
+        check_size(sum(entry.file_size for entry in archive.infolist()) // 8)
+    with np.load(path, allow_pickle=False) as arrays:
+        if "kspace" not in arrays:
+            raise KSpaceError(f"has no array 'kspace'; it holds {', '.join(arrays.files[:8]) or 'nothing'}")
+        return tuple(arrays.get(name) for name in ("kspace", "mask", "maps"))
 
 
 def _chosen_maps(maps: np.ndarray, shape: tuple[int, ...], number: int | None) -> Tensor:
