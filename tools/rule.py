@@ -18,6 +18,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, known
 from torchdeal.benchmark.images import named_image, read_clean
 from torchdeal.benchmark.plan import option
@@ -31,13 +35,13 @@ from torchdeal.benchmark.problems import (
     bundled_model,
     column_sampled,
     downsampled,
-    masked,
     read_kernel,
     rule_parameters,
 )
 from torchdeal.io.checkpoint import checksum
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL, SIGMA_MAX
+from torchdeal.operators import Mask
 from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import Status
@@ -55,7 +59,7 @@ class Scenario:
     """An operator and a noise level."""
 
     name: str
-    simulate: Callable[..., Case]  # one of `problems`
+    simulate: Callable[..., Case]  # `masked`, or one of `problems`
     parameters: tuple[Any, ...]
     kernel: tuple[str, int] | None = None  # its file and number
     multiple: int = 1  # the sides of the image must be
@@ -65,6 +69,16 @@ class Scenario:
         clean = read_clean(path, model, plan.crop // self.multiple * self.multiple)
         kernel = [read_kernel(plan.data, *self.kernel)] if self.kernel else []
         return self.simulate(path.name, clean, *kernel, *self.parameters)
+
+
+def masked(image: str, clean: Tensor, share: float, noise: float) -> Case:
+    """This share of the pixels, at random, with noise on the 0..255 scale; the others are 0."""
+    generator = np.random.RandomState(0)  # one for both: with the same seed the noise would depend on the mask
+    shape = tuple(clean.shape[-2:])
+    operator = Mask(generator.uniform(size=shape) < share)
+    draws = generator.normal(0, noise / 255, shape).astype(np.float32)
+    y = operator.forward(clean + torch.from_numpy(draws))
+    return Case(image, clean, operator, y, noise / 255, y)
 
 
 def _scenarios() -> Iterator[Scenario]:

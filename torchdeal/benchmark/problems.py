@@ -21,15 +21,14 @@ from torchdeal.benchmark.plan import SolvingPlan, argument, option
 from torchdeal.estimation import default_parameters
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
-from torchdeal.operators import Blur, Downsample, Fourier, Mask, Operator, Radon
+from torchdeal.operators import Blur, Downsample, Fourier, Operator, Radon
 from torchdeal.simulate import bicubic, filtered_back_projection, random_columns
 
 MOTION_KERNELS, GAUSSIAN_KERNELS = "Levin09.npz", "kernels_12.npz"
 DEBLUR_IMAGES, DEBLUR_KERNELS = ("01", "02", "05"), (1, 3)
-DEBLUR_PAPER = {2.55: 0.5, 7.65: 2.5}  # noise on the 0..255 scale: lam, at PAPER_SIGMA
+DEBLUR_PAPER = {2.55: (15.0, 0.5), 7.65: (15.0, 2.5)}  # noise on the 0..255 scale: sigma on that scale, and lam
 PATCH, SCALES, SUPERRESOLUTION_KERNELS = 256, (2, 3), (0, 1, 2, 3)
-SUPERRESOLUTION_PAPER = {2.55: 0.28, 7.65: 2.5, 12.75: 5.5}
-PAPER_SIGMA = 15.0
+SUPERRESOLUTION_PAPER = {2.55: (15.0, 0.28), 7.65: (15.0, 2.5), 12.75: (15.0, 5.5)}
 LEAST_CROP = 32
 ACCELERATION, CENTRE_FRACTION, KSPACE_NOISE = 4, 0.08, 0.002
 ANGLES, CT_SIZE, SINOGRAM_NOISE = 60, 256, 0.01  # the noise relative to the largest value of the sinogram
@@ -83,7 +82,6 @@ class Case:
 class Setting:
     """Images of one problem with one operator and one noise level."""
 
-    problem: str
     name: str
     cases: list[Case]
     paper: tuple[float, float] | None = None  # sigma on the 0..255 scale and lam
@@ -99,8 +97,7 @@ def deblurring(plan: InversePlan) -> Iterator[Setting]:
     for number, kernel in kernels.items():
         for noise in plan.noises or DEBLUR_PAPER:
             cases = [blurred(path.name, read_clean(path, model, plan.crop), kernel, noise) for path in paths]
-            paper = (PAPER_SIGMA, DEBLUR_PAPER[noise]) if noise in DEBLUR_PAPER else None
-            yield Setting("deblur", f"kernel {number}, noise {noise:g}", cases, paper, eight_bit=True)
+            yield Setting(f"kernel {number}, noise {noise:g}", cases, DEBLUR_PAPER.get(noise), eight_bit=True)
 
 
 def superresolution(plan: InversePlan) -> Iterator[Setting]:
@@ -114,8 +111,8 @@ def superresolution(plan: InversePlan) -> Iterator[Setting]:
         for number, kernel in kernels.items():
             for noise in plan.noises or SUPERRESOLUTION_PAPER:
                 cases = [downsampled(path.name, read_clean(path, model, size), kernel, scale, noise) for path in paths]
-                paper = (PAPER_SIGMA, SUPERRESOLUTION_PAPER[noise]) if noise in SUPERRESOLUTION_PAPER else None
-                yield Setting("superresolution", f"x {scale}, kernel {number}, noise {noise:g}", cases, paper)
+                name = f"x {scale}, kernel {number}, noise {noise:g}"
+                yield Setting(name, cases, SUPERRESOLUTION_PAPER.get(noise))
 
 
 def mri(plan: InversePlan) -> Iterator[Setting]:
@@ -127,7 +124,7 @@ def mri(plan: InversePlan) -> Iterator[Setting]:
         clean = clean / clean.max().clamp_min(1 / 255)
         cases.append(column_sampled(path.name, clean, KSPACE_NOISE, seed=index))
     name = f"{ACCELERATION} x, centre {CENTRE_FRACTION:g}, noise {KSPACE_NOISE:g}"
-    yield Setting("mri", name, cases, walk_from=14)
+    yield Setting(name, cases, walk_from=14)
 
 
 def ct(plan: InversePlan) -> Iterator[Setting]:
@@ -142,7 +139,7 @@ def ct(plan: InversePlan) -> Iterator[Setting]:
         noise = SINOGRAM_NOISE * float(y.max())
         y = y + torch.from_numpy(np.random.RandomState(0).normal(0, noise, tuple(y.shape)).astype(np.float32))
         cases.append(Case(path.name, clean, operator, y, noise, filtered_back_projection(y, operator)))
-    yield Setting("ct", f"{ANGLES} angles, noise {SINOGRAM_NOISE:.0%} of the maximum", cases, walk_from=6)
+    yield Setting(f"{ANGLES} angles, noise {SINOGRAM_NOISE:.0%} of the maximum", cases, walk_from=6)
 
 
 PROBLEMS: dict[str, Callable[[InversePlan], Iterator[Setting]]] = {
@@ -167,16 +164,6 @@ def downsampled(image: str, clean: Tensor, kernel: np.ndarray, scale: int, noise
     y = operator.forward(clean)
     y = y + draw_noise(y, noise)
     return Case(image, clean, operator, y, noise / 255, bicubic(y, scale))
-
-
-def masked(image: str, clean: Tensor, share: float, noise: float) -> Case:
-    """This share of the pixels, at random, with noise on the 0..255 scale; the others are 0."""
-    generator = np.random.RandomState(0)  # one for both: with the same seed the noise would depend on the mask
-    shape = tuple(clean.shape[-2:])
-    operator = Mask(generator.uniform(size=shape) < share)
-    draws = generator.normal(0, noise / 255, shape).astype(np.float32)
-    y = operator.forward(clean + torch.from_numpy(draws))
-    return Case(image, clean, operator, y, noise / 255, y)
 
 
 def column_sampled(image: str, clean: Tensor, noise: float, seed: int) -> Case:

@@ -206,24 +206,14 @@ def _parse(kind: Any, value: Any, name: str) -> Any:
         if unknown:
             raise ConfigError(f"there is no setting {prefix}{unknown[0]}: {name or 'the file'} has {', '.join(hints)}")
         return kind(**{key: _parse(hints[key], entry, prefix + key) for key, entry in value.items()})
-    if typing.get_origin(kind) is tuple:
-        return _parse_tuple(kind, value, name)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{name} should be {_words(kind)}, got {value!r}")
-    return value
-
-
-def _parse_tuple(kind: Any, value: Any, name: str) -> tuple:
-    parts = typing.get_args(kind)
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(f"{name} should be {_words(kind)}, got {value!r}")
-    if parts[-1] is Ellipsis:
-        return tuple(_parse(parts[0], entry, name) for entry in value)
-    if len(value) != len(parts):
-        raise ConfigError(f"{name} should be {_words(kind)}, got {value!r}")
-    return tuple(_parse(part, entry, name) for part, entry in zip(parts, value, strict=True))
+    if typing.get_origin(kind) is tuple and isinstance(value, (list, tuple)):
+        parts = typing.get_args(kind)
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        if len(parts) == len(value):
+            return tuple(_parse(part, entry, name) for part, entry in zip(parts, value, strict=True))
+    elif type(value) is kind or (kind is float and type(value) is int):  # a bool is not a number here
+        return kind(value)
+    raise ConfigError(f"{name} should be {_words(kind)}, got {value!r}")
 
 
 def _words(kind: Any, several: bool = False) -> str:
