@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tables import show_all
+
 from torchdeal.benchmark.frame import Benchmark, Say
 from torchdeal.benchmark.plan import Plan
 
@@ -32,7 +34,7 @@ def measure(plan: Plan, say: Say) -> Iterator[list[ImportCost]]:
         yield found
 
 
-BENCHMARK = Benchmark("imports", Plan, ImportCost, measure, tool=__doc__ or "")
+BENCHMARK = Benchmark("imports", Plan, ImportCost, measure, lambda plan: {}, show_all, tool=__doc__ or "")
 
 if __name__ == "__main__":
     BENCHMARK.main()

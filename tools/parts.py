@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from tables import bundled_weights, show_all
 
 from torchdeal.backends import BACKENDS, choose_backend
-from torchdeal.benchmark.frame import Benchmark, Say, bundled_weights
+from torchdeal.benchmark.frame import Benchmark, Say
 from torchdeal.benchmark.plan import Plan, option
 from torchdeal.io.checkpoint import load
 from torchdeal.precision import full_precision
@@ -103,7 +104,7 @@ def _cuda_milliseconds(function: Callable[[], object], calls: int = 5) -> float:
     return start.elapsed_time(end) / calls
 
 
-BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights, tool=__doc__ or "")
+BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights, show_all, tool=__doc__ or "")
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from tables import bundled_weights
 from torch import Tensor
 
-from torchdeal.benchmark.frame import Benchmark, Say, Settings, bundled_weights
+from torchdeal.benchmark.frame import Benchmark, Say, Settings
 from torchdeal.benchmark.plan import Plan, argument, option
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL

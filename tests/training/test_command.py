@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import torchdeal as td
 from torchdeal.training import CheckpointError, ConfigError, Options, train
-from torchdeal.training.__main__ import main
+from torchdeal.training.run import main
 from torchdeal.training.state import load_checkpoint
 from torchdeal.training.trainer import BEST, CHECKPOINT, LAST
 

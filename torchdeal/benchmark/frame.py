@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import NoneType
@@ -24,8 +24,8 @@ import torch
 import torchdeal
 from torchdeal.benchmark import BENCHMARKS
 from torchdeal.benchmark.plan import Plan, add_options, is_argument
+from torchdeal.extras import optional
 from torchdeal.io.atomic import replacing
-from torchdeal.io.checkpoint import checksum
 from torchdeal.io.files import ImageFileError, check_place
 from torchdeal.solvers import Solution
 
@@ -53,18 +53,6 @@ class Table:
             for cells in (enumerate(zip(row, widths, strict=True)) for row in (self.head, rule, *self.rows))
         ]
         return "\n".join([*filter(None, [self.title]), *(f"| {line} |" for line in lines)])
-
-
-def bundled_weights(plan: Any) -> Settings:
-    """The settings of a plan that has only a `kind` of weights."""
-    return {"weights": {plan.kind: checksum(plan.kind)}}
-
-
-def show_all(results: Sequence[Any], settings: Settings) -> Iterator[str | Table]:
-    """A column for each field, a row for each result: for those that are made of numbers and texts."""
-    yield f"{circumstances(settings)}\n"
-    cells = [[v if isinstance(v, str) else "-" if v is None else number(v) for v in astuple(r)] for r in results]
-    yield Table([item.name.replace("_", " ") for item in fields(results[0])], cells)
 
 
 def environment(device: str) -> Settings:
@@ -153,8 +141,8 @@ class Benchmark(Generic[P, R]):
     plan: type[P]
     result: type[R]  # a dataclass
     measure: Callable[[P, Say], Iterator[list[R]]]  # all results so far, each time that they are worth keeping
-    settings: Callable[[P], Settings] = lambda plan: {}  # what the JSON says beside the plan and the environment
-    show: Callable[[list[R], Settings], Iterable[str | Table]] = show_all
+    settings: Callable[[P], Settings]  # what the JSON says beside the plan and the environment
+    show: Callable[[list[R], Settings], Iterable[str | Table]]
     units: str = "results"  # that are kept one by one
     key: str = "results"  # in the JSON
     derive: Callable[[R], dict[str, Any]] = lambda result: {}  # what a reader of the JSON need not compute
@@ -258,10 +246,7 @@ def _check_plot(path: Path) -> None:
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ValueError(f"{path}: unknown format for a plot; use one of {', '.join(PLOT_FORMATS)}")
     check_place(path)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("--plot needs matplotlib: pip install 'torchdeal[benchmark]'") from None
+    optional("matplotlib", "--plot", "benchmark")
 
 
 def _device_name(device: str) -> str:

@@ -104,11 +104,8 @@ def read_picture(kind: str, image: Path | None) -> np.ndarray:
 def fit(picture: np.ndarray, size: int) -> np.ndarray:
     """The centre of the picture, `(size, size, ...)`; a smaller picture is continued by its mirror images."""
     for axis in (0, 1):
-        excess = picture.shape[axis] - size
-        if excess >= 0:
-            picture = picture.take(range(excess // 2, excess // 2 + size), axis)
-        else:
-            margins = [(0, 0)] * picture.ndim
-            margins[axis] = (-excess // 2, -excess - -excess // 2)
-            picture = np.pad(picture, margins, mode="symmetric")
+        length = picture.shape[axis]
+        missing, excess = max(size - length, 0), max(length - size, 0)
+        places = np.pad(np.arange(length), (missing // 2, missing - missing // 2), mode="symmetric")
+        picture = picture.take(places[excess // 2 : excess // 2 + size], axis)
     return picture

@@ -6,7 +6,7 @@ MRI and CT (its own may not be passed on), and all of CT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -142,12 +142,7 @@ def ct(plan: InversePlan) -> Iterator[Setting]:
     yield Setting(f"{ANGLES} angles, noise {SINOGRAM_NOISE:.0%} of the maximum", cases, walk_from=6)
 
 
-PROBLEMS: dict[str, Callable[[InversePlan], Iterator[Setting]]] = {
-    "deblur": deblurring,
-    "superresolution": superresolution,
-    "mri": mri,
-    "ct": ct,
-}
+PROBLEMS = {"deblur": deblurring, "superresolution": superresolution, "mri": mri, "ct": ct}
 
 
 def blurred(image: str, clean: Tensor, kernel: np.ndarray | Tensor, noise: float) -> Case:

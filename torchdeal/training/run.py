@@ -6,8 +6,10 @@ GPU, and under `torchrun -m torchdeal.training CONFIG` on several.
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,9 @@ from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, read_config
 from torchdeal.training.data import ImageSet, read_images
-from torchdeal.training.report import Listener
+from torchdeal.training.report import Event, Example, Listener
 from torchdeal.training.state import CheckpointError, RunState
-from torchdeal.training.trainer import CHECKPOINT, Trainer
+from torchdeal.training.trainer import CHECKPOINT, DivergedError, Trainer
 from torchdeal.training.validation import Validation
 
 EXIT_CODES = {"SIGTERM": 143, "SIGINT": 130}  # of a process that was stopped, as shells have them
@@ -117,3 +119,28 @@ def _processes(device: str) -> Iterator[torch.device]:
         yield torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
     finally:
         dist.destroy_process_group()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Training without the packages of the command line: `python -m torchdeal.training CONFIG --output FOLDER`."""
+    parser = argparse.ArgumentParser(prog="python -m torchdeal.training", description=main.__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--from", dest="start")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--engine", choices=("direct", "packed"))
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--data", type=Path)
+    given = parser.parse_args(arguments)
+
+    def tell(event: Event) -> None:
+        if os.environ.get("RANK", "0") == "0" and not isinstance(event, Example):
+            print(event, flush=True)
+
+    try:
+        state, reason = train(Options(**vars(given)), tell)
+    except (ValueError, OSError, DivergedError) as error:
+        sys.exit(f"Error: {error}")
+    tell(f"stopped at step {state.step} ({reason}): go on with --resume" if reason else "done")
+    sys.exit(EXIT_CODES.get(reason or "", 0))

@@ -92,6 +92,7 @@ class Trainer:
         self.training_step = TrainingStep(self.model, config.loss, engine=engine)
         self.distributed = dist.is_available() and dist.is_initialized()
         self.process, processes = (dist.get_rank(), dist.get_world_size()) if self.distributed else (0, 1)
+        self.is_main = self.process == 0  # the one that writes and tells
         self.parallel_step = DistributedDataParallel(self.training_step) if self.distributed else self.training_step
         # A graph is captured in the stream in which its function was called before: all steps are made in this one.
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
@@ -135,7 +136,7 @@ class Trainer:
                     self._report()
                 if step % settings.validate_every == 0 or step == self.config.optimiser.steps:
                     self._validate()
-                    if self._is_main:
+                    if self.is_main:
                         self.listener(Example(step, self.average, batch, result))
                 if step % settings.save_every == 0:
                     self.save()
@@ -146,7 +147,7 @@ class Trainer:
         """Write the checkpoint, and the averaged weights."""
         self._check_finite()
         pool = self._gathered_pool()
-        if not self._is_main:
+        if not self.is_main:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -154,10 +155,6 @@ class Trainer:
         tensors |= optimiser_tensors(self.optimiser, self.model) | pool
         save_checkpoint(self.folder / CHECKPOINT, tensors, self.state, dataclasses.asdict(self.config))
         self._save_weights(self.folder / LAST)
-
-    @property
-    def _is_main(self) -> bool:
-        return self.process == 0
 
     def _step(self, step: int) -> tuple[Batch, StepResult]:
         seen = visit(step, self.config.iterations)
@@ -226,14 +223,14 @@ class Trainer:
                 "Lower optimiser.lr or optimiser.clip, or make optimiser.warmup longer; the last checkpoint is from "
                 "before"
             )
-        if self._is_main:
+        if self.is_main:
             self._log({"report": dataclasses.asdict(report)})
             self.listener(report)
 
     def _validate(self) -> None:
         """Score the averaged weights, and keep them if they are the best so far."""
         self._check_finite()
-        if self._is_main:
+        if self.is_main:
             self._score()
         self.training_step.take_cg_iterations()
         self.tally.restart()  # in all processes: they must agree on when the run has diverged
@@ -281,7 +278,7 @@ class Trainer:
         own = {f"pool.{self.process}.{slot}": values.cpu() for slot, values in self.pool.items()}
         if not self.distributed:
             return own
-        everyone: list[dict[str, Tensor]] | None = [{}] * dist.get_world_size() if self._is_main else None
+        everyone: list[dict[str, Tensor]] | None = [{}] * dist.get_world_size() if self.is_main else None
         dist.gather_object(own, everyone)
         return {name: values for pool in everyone or [] for name, values in pool.items()}
 
