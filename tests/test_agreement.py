@@ -9,11 +9,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import torchdeal as td
+from torchdeal.metrics import psnr
 from torchdeal.operators import Blur, Identity, Mask, Operator
 from torchdeal.reference import reference_reconstruct
 
 TOLERANCE = 3e-4  # what is asked for; AGREEMENT is what the answers may differ by
 AGREEMENT = 1e-3
+# Of the runs, that converge at least: 47 % and 77 % when this was written. Maps of random weights need not contract.
+SHARES = {"test_random_models": 0.35, "test_trained_model": 0.65}
 PICTURES = ("camera", "coins", "brick", "text", "page", "moon")
 BACKENDS = {"reflect": ("direct", "fft", "packed"), "zero": ("direct", "fft")}
 
@@ -34,11 +37,15 @@ def random_operator(kind: str, height: int, width: int, generator: torch.Generat
     return Identity()
 
 
+@pytest.fixture
+def converged(request):
+    """Which runs of a test converged: one that never does makes no false claim either, so a share of them must."""
+    found: list[bool] = []
+    yield found
+    assert sum(found) >= SHARES[request.node.name] * len(found), f"only {sum(found)} of {len(found)} converged"
+
+
 OPERATORS = st.sampled_from(["denoising", "inpainting", "blur circular", "blur zero", "blur reflect"])
-
-
-def psnr(x, clean):
-    return float(-10 * torch.log10((x.clamp(0, 1) - clean).square().mean()))
 
 
 def assert_no_false_claim(result, y, H, model, sigma, lam):
@@ -61,8 +68,8 @@ def assert_no_false_claim(result, y, H, model, sigma, lam):
 
 @settings(max_examples=80, **options)
 @given(
-    height=st.integers(15, 22),
-    width=st.integers(15, 22),
+    height=st.integers(15, 19),
+    width=st.integers(15, 19),
     channels=st.sampled_from([1, 3]),
     batch=st.integers(1, 2),
     boundary=st.sampled_from(["reflect", "zero"]),
@@ -71,7 +78,7 @@ def assert_no_false_claim(result, y, H, model, sigma, lam):
     lam=st.floats(0.2, 5),
     seed=st.integers(0, 10**6),
 )
-def test_random_models(height, width, channels, batch, boundary, operator, sigma, lam, seed):
+def test_random_models(converged, height, width, channels, batch, boundary, operator, sigma, lam, seed):
     generator = torch.Generator().manual_seed(seed)
     model = small_model(channels, boundary, features=5, seed=seed, dtype=torch.float32)
     H = random_operator(operator, height, width, generator)
@@ -79,11 +86,12 @@ def test_random_models(height, width, channels, batch, boundary, operator, sigma
     y = H.forward(clean + sigma / 255 * torch.randn(clean.shape, generator=generator))
     results = {
         name: td.reconstruct(
-            y, H, model=model, sigma=sigma / 255, lam=lam, tolerance=TOLERANCE, max_iterations=60, backend=name
+            y, H, model=model, sigma=sigma / 255, lam=lam, tolerance=TOLERANCE, max_iterations=20, backend=name
         )
         for name in BACKENDS[boundary]
     }
     direct = results["direct"]
+    converged += [result.converged for result in results.values()]
     assert_no_false_claim(direct, y, H, model, sigma, lam)
     for result in results.values():
         if result.converged and direct.converged:  # a map that does not contract may lead anywhere
@@ -101,14 +109,15 @@ def test_random_models(height, width, channels, batch, boundary, operator, sigma
     lam=st.floats(0.1, 5),
     seed=st.integers(0, 400),
 )
-def test_trained_model(gray, gray_double, name, height, width, operator, noise, sigma, lam, seed):
+def test_trained_model(converged, gray, gray_double, name, height, width, operator, noise, sigma, lam, seed):
     generator = torch.Generator().manual_seed(seed)
     clean = picture(name, 24, seed % 150, seed // 3)[..., :height, :width]
     H = random_operator(operator, height, width, generator)
     y = H.forward(noisy(clean, noise, seed))
     lam = None if operator == "denoising" else lam
     sigma = noise if operator == "denoising" else sigma
-    result = td.reconstruct(y, H, model=gray, sigma=sigma / 255, lam=lam, tolerance=TOLERANCE, max_iterations=100)
+    result = td.reconstruct(y, H, model=gray, sigma=sigma / 255, lam=lam, tolerance=TOLERANCE, max_iterations=30)
+    converged.append(result.converged)
     H = H.to(dtype=torch.float64)
     end = assert_no_false_claim(result, y.double(), H, gray_double, sigma, lam)
     if operator == "denoising" and sigma > 10:  # in a crop this small every pixel counts
@@ -119,7 +128,7 @@ def test_trained_model(gray, gray_double, name, height, width, operator, noise, 
 @pytest.mark.parametrize("sigma", [5, 25, 50])
 def test_every_backend_has_the_psnr_of_the_fixed_point(gray, gray_double, name, sigma):
     """At a tolerance of 1e-4, to 0.01 dB; above 40 dB, where errors are as small, to what that distance can change."""
-    clean = picture(name, 48, 60, 100)
+    clean = picture(name, 32, 60, 100)
     y = noisy(clean, sigma)
     fixed_point = td.reconstruct(y.double(), model=gray_double, sigma=sigma / 255, tolerance=1e-6)
     assert fixed_point.converged
