@@ -1,6 +1,6 @@
 """What the data tell before they are reconstructed: their noise, their range, and sigma and lam from both.
 
-The noise of k-space is estimated in `mri.noise`.
+The noise of k-space is estimated in `mri.calibration`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """MRI: k-space from files, its noise, the sensitivity maps of its coils, and files of the image."""
 
+from torchdeal.mri.calibration import calibration_width, espirit_maps, estimate_noise
 from torchdeal.mri.data import KSpace, KSpaceError, centre_crop, infer_mask
-from torchdeal.mri.maps import calibration_width, espirit_maps
-from torchdeal.mri.noise import estimate_noise
 from torchdeal.mri.read import read_kspace
 from torchdeal.mri.write import check_result_path, write_image
 

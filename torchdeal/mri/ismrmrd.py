@@ -33,10 +33,6 @@ class Encoding:
     embedded_calibration: bool
 
 
-def is_ismrmrd(file: Any) -> bool:
-    return "dataset/data" in file and "dataset/xml" in file
-
-
 def read_ismrmrd(path: Path, file: Any, index: int | str) -> KSpace:
     """The k-space `(coils, readout, phase encoding)` of one slice, or of all; the mean where a line was repeated."""
     encoding = _encoding(file["dataset/xml"][()])

@@ -23,7 +23,7 @@ from torchdeal.mri.data import (
     choose_slice,
     infer_mask,
 )
-from torchdeal.mri.ismrmrd import image_size, is_ismrmrd, read_ismrmrd
+from torchdeal.mri.ismrmrd import image_size, read_ismrmrd
 
 HDF5 = (".h5", ".hdf5", ".mrd")
 SUFFIXES = (*HDF5, ".npy", ".npz")
@@ -65,7 +65,7 @@ def _read_hdf5(path: Path, index: int | str) -> KSpace:
     with h5py.File(path, "r") as file:
         if "kspace" in file:
             return _read_fastmri(path, file, index)
-        if is_ismrmrd(file):
+        if "dataset/data" in file and "dataset/xml" in file:
             return read_ismrmrd(path, file, index)
         raise KSpaceError(
             f"neither fastMRI (a dataset 'kspace') nor ISMRMRD (a group 'dataset' with 'data' and 'xml'); "
