@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import one_job
 from torchdeal.cli.options import Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation, write_gray
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem, Simulation, Task
+from torchdeal.cli.run import Problem, Simulation, Task, run
 from torchdeal.estimation import estimate_sinogram_noise
 from torchdeal.extras import optional
 from torchdeal.io import files
@@ -89,7 +88,11 @@ class SimulatedSinogram(GraySimulation):
         return Problem(y, H, noise, white=1.0, simulation=simulation)
 
 
-@with_settings(without=("sigma", "channelwise", "data_range"))
+@with_settings(
+    without=("channelwise", "data_range"),
+    sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated, as that of noise "
+    "that differs from bin to bin; with --simulate 1 % of the largest value.",
+)
 def ct(
     source: Annotated[
         Path,
@@ -112,13 +115,6 @@ def ct(
             "a file (.npy, .txt). At 0 the rays run along the columns, as in scikit-image.",
         ),
     ],
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise, in the units of the sinogram. Default: estimated, as that of noise "
-            "that differs from bin to bin; with --simulate 1 % of the largest value."
-        ),
-    ] = None,
     size: Annotated[
         int | None,
         typer.Option(
@@ -134,7 +130,6 @@ def ct(
     settings: Settings,
 ) -> None:
     """Reconstruct an image from a sinogram (parallel-beam CT)."""
-    settings = replace(settings, sigma=sigma)
     degrees = _angles(angles)
     if settings.simulate:
         optional("skimage.transform", "filtered back-projection", "demo")  # better before the work than after

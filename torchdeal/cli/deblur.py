@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch.nn.functional as F
 import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Inputs, Settings, with_settings
 from torchdeal.cli.pictures import PictureTask, check_kernel_fits
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem
+from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Blur, BlurBoundary
 from torchdeal.operators.blur_kernels import parse_kernel
 
@@ -36,9 +36,7 @@ class Deblurring(PictureTask):
         """Without the border that a valid blur sees but does not measure."""
         if self.blur.boundary is not BlurBoundary.VALID:
             return x
-        (height, width), (rows, columns) = self.blur.kernel.shape, x.shape[-2:]
-        top, left = (height - 1) - height // 2, (width - 1) - width // 2
-        return x[..., top : top + rows - height + 1, left : left + columns - width + 1]
+        return F.pad(x, [-margin for margin in self.blur.margins()])
 
 
 @with_settings()

@@ -7,8 +7,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Inputs, Settings, with_settings
 from torchdeal.cli.pictures import PictureTask
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem
+from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Identity
 
 EXAMPLES = (

@@ -14,8 +14,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import check_distinct, picture_jobs
 from torchdeal.cli.options import Settings, with_settings
 from torchdeal.cli.pictures import PictureTask
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem
+from torchdeal.cli.run import Problem, run
 from torchdeal.estimation import estimate_known_sigma
 from torchdeal.io import files
 from torchdeal.operators import Mask

@@ -16,8 +16,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import one_job
 from torchdeal.cli.options import SIMULATION, Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem, Simulation, Task
+from torchdeal.cli.run import Problem, Simulation, Task, run
 from torchdeal.io import files
 from torchdeal.mri import KSpace, centre_crop, check_result_path, espirit_maps, estimate_noise, read_kspace, write_image
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
@@ -93,7 +92,11 @@ class SimulatedScan(GraySimulation):
             write_image(path, images[0])
 
 
-@with_settings(without=("sigma", "channelwise", "data_range"))
+@with_settings(
+    without=("channelwise", "data_range"),
+    sigma_help="Standard deviation of the noise in the real and in the imaginary part, in the units of the k-space. "
+    "Default: estimated; 0.002 with --simulate, where white is 1.",
+)
 def mri(
     source: Annotated[
         Path,
@@ -106,13 +109,6 @@ def mri(
     target: Annotated[
         Path, typer.Argument(metavar="OUT", help="The magnitude: .png (maximum is white), .tif, .npy, .nii, .nii.gz.")
     ],
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise in the real and in the imaginary part, in the units of the k-space. "
-            "Default: estimated; 0.002 with --simulate, where white is 1."
-        ),
-    ] = None,
     slice_index: Annotated[
         str, typer.Option("--slice", metavar="SLICE", help="A number from 0, middle, or all (.tif, .npy, .nii).")
     ] = "middle",
@@ -147,7 +143,6 @@ def mri(
     settings: Settings,
 ) -> None:
     """Reconstruct an image from undersampled k-space, of one coil or several."""
-    settings = replace(settings, sigma=sigma)
     if settings.simulate:
         task = SimulatedScan(settings, acceleration, centre, real is not False)
     else:

@@ -89,19 +89,24 @@ class Settings:
         return device_name(self.device)
 
 
-def with_settings(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(
+    *, without: Collection[str] = (), sigma_help: str | None = None, sigma: float | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options, after its own, and pass what they say on as `settings`.
 
     Args:
         without: names of settings that this command has no option for: they keep their defaults.
+        sigma_help: what --sigma is to this command, if it is something else.
+        sigma: its default.
     """
     hints = get_type_hints(Settings, include_extras=True)
+    if sigma_help is not None:
+        hints["sigma"] = Annotated[float | None, typer.Option(help=sigma_help)]
+    defaults = {field.name: field.default for field in fields(Settings)} | {"sigma": sigma}
     shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(Settings)
-        if field.name not in without
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in defaults.items()
+        if name not in without
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.cli.task import Problem, Simulation, Task, image_range
+from torchdeal.cli.run import Problem, Simulation, Task, image_range
 from torchdeal.estimation import estimate_sigma
 from torchdeal.io import files
 from torchdeal.io.images import ImageFormat, luma, to_tensor

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from torchdeal.cli.jobs import Job
 from torchdeal.cli.shared import complain, output
-from torchdeal.cli.task import Simulation, Solved
 from torchdeal.metrics import psnr, ssim
 from torchdeal.solvers import Status
+
+if TYPE_CHECKING:
+    from torchdeal.cli.run import Simulation, Solved
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,85 @@ A command fills in a `Task`: how its files are read, posed as problems, and writ
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from torch import Tensor
 
 from torchdeal.cli.jobs import Job, check_degraded
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, close, show, summarise
 from torchdeal.cli.shared import complain, interruptible, is_foreseeable, progress_bar, reporter
-from torchdeal.cli.task import Problem, Solved, Task, image_range
+from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
+from torchdeal.operators import Operator
 from torchdeal.reconstruct import reconstruct
-from torchdeal.solvers import Progress
+from torchdeal.solvers import Progress, Solution
 
 Models = Callable[[str], DEAL]  # by name; each is loaded once
+Frame = TypeVar("Frame")
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a simulation began with, and the degraded image that the result is compared with, of the same size."""
+
+    clean: Tensor
+    degraded: Tensor
+    degraded_by: str
+    white: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """`y = H x + noise`."""
+
+    y: Tensor
+    H: Operator
+    noise: float  # its standard deviation, in the units of y
+    estimated: bool = False  # whether the noise is
+    white: float | None = None  # the value of white in x; None: the range of a rough reconstruction
+    keep: Callable[[Tensor], Tensor] = lambda x: x  # the part of x that is wanted
+    simulation: Simulation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A problem with its solution."""
+
+    problem: Problem
+    solution: Solution
+    model: str
+
+    @property
+    def x(self) -> Tensor:
+        """What was asked for."""
+        return self.problem.keep(self.solution.x)
+
+
+@dataclass(frozen=True, eq=False)
+class Task(ABC, Generic[Frame, Kind]):
+    """What a command does in its own way."""
+
+    settings: Settings
+
+    @abstractmethod
+    def read(self, path: Path) -> tuple[Sequence[Frame], Kind]:
+        """The frames of a file, mostly one, and what `write` must know of it."""
+
+    @abstractmethod
+    def pose(self, frame: Frame) -> Problem:
+        """What is to be solved."""
+
+    @abstractmethod
+    def write(self, path: Path, images: Sequence[Tensor], kind: Kind) -> None:
+        """Write an image `(1, C, H, W)` for each frame, into one file."""
 
 
 def run(task: Task, jobs: Sequence[Job]) -> None:
@@ -86,3 +151,8 @@ def solve(problem: Problem, settings: Settings, models: Models, callback: Callab
         callback=callback,
     )
     return Solved(problem, solution, model)
+
+
+def image_range(H: Operator, y: Tensor) -> float:
+    """That of a rough reconstruction: what is white to the model, whatever the units of the measurements."""
+    return float(estimate_range(H, H.adjoint(y)).max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -11,8 +11,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Inputs, Settings, with_settings
 from torchdeal.cli.pictures import PictureTask, check_kernel_fits
-from torchdeal.cli.run import run
-from torchdeal.cli.task import Problem
+from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Downsample
 from torchdeal.operators.blur_kernels import gaussian_kernel, parse_kernel
 from torchdeal.simulate import bicubic
@@ -45,7 +44,7 @@ class Upscaling(PictureTask):
         return self.problem(frame, shrink, degraded_by="bicubic", look=lambda y: bicubic(y, self.scale, self.blur))
 
 
-@with_settings(without=("sigma",))
+@with_settings(sigma_help="Standard deviation of the noise in the picture on the 0..255 scale.", sigma=DEFAULT_SIGMA)
 def upscale(
     paths: Inputs,
     scale: Annotated[int, typer.Option(min=2, max=16, help="How many times larger, each way.")],
@@ -59,13 +58,10 @@ def upscale(
             "shrunk by common programs have it.",
         ),
     ] = None,
-    sigma: Annotated[
-        float, typer.Option(help="Standard deviation of the noise in the picture on the 0..255 scale.")
-    ] = DEFAULT_SIGMA,
     *,
     settings: Settings,
 ) -> None:
     """Enlarge a picture, in gray or colour (super-resolution)."""
     shift = -(scale - 1) / 2  # from the first of the pixels that become one to their middle
     blur = gaussian_kernel(DEFAULT_STD * scale, shift) if kernel is None else parse_kernel(kernel, shift)
-    run(Upscaling(replace(settings, sigma=sigma), scale, blur), picture_jobs(paths))
+    run(Upscaling(settings, scale, blur), picture_jobs(paths))

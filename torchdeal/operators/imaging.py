@@ -141,7 +141,7 @@ class Blur(Operator):
     def _correlation_kernel(self) -> Tensor:
         return self.kernel.flip(0, 1)[None, None]
 
-    def _margins(self) -> tuple[int, int, int, int]:
+    def margins(self) -> tuple[int, int, int, int]:
         """Left, right, top, bottom: what the convolution reads beyond the border."""
         height, width = self.kernel.shape
         return (width - 1) - width // 2, width // 2, (height - 1) - height // 2, height // 2
@@ -150,11 +150,11 @@ class Blur(Operator):
         if self.boundary is BlurBoundary.VALID:
             return x
         mode = "reflect" if self.boundary is BlurBoundary.REFLECT else "constant"
-        return F.pad(x, self._margins(), mode=mode)
+        return F.pad(x, self.margins(), mode=mode)
 
     def _unpadded(self, padded: Tensor) -> Tensor:
         """The adjoint of `_padded`."""
-        left, right, top, bottom = self._margins()
+        left, right, top, bottom = self.margins()
         for dim, before, after in ((-2, top, bottom), (-1, left, right)):
             size = padded.shape[dim] - before - after
             inside = padded.narrow(dim, before, size).clone()
