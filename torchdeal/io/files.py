@@ -25,10 +25,12 @@ class ImageFileError(Exception):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The pixels of a file, `(H, W)`, `(H, W, C)` or a stack `(B, H, W, C)`, and what goes along with them."""
+    """The pixels of a file, `(H, W)`, `(H, W, C)` or a stack `(B, H, W, C)`, and what goes along with them.
+
+    A TIFF of several gray frames is a stack `(B, H, W, 1)`.
+    """
 
     pixels: np.ndarray
-    is_stack: bool = False  # a TIFF of several gray frames (B, H, W); held as (B, H, W, 1)
     extras: dict[str, bytes] = field(default_factory=dict)  # colour profile, for Pillow's formats
     white: float = 1.0  # what 1.0 is, in floating-point pixels
 
@@ -106,7 +108,7 @@ def _read_tiff(path: Path) -> ImageFile:
     if axes in ("YX", "YXS"):
         return ImageFile(pixels)
     if len(axes) == 3 and axes.endswith("YX"):
-        return ImageFile(pixels[..., None], is_stack=True)
+        return ImageFile(pixels[..., None])
     raise ImageFileError(f"{path}: a TIFF with axes {axes}; only single images and stacks of gray images are read")
 
 

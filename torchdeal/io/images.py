@@ -121,11 +121,7 @@ def _numpy_to_nchw(array: np.ndarray, name: str) -> tuple[Tensor, str, np.ndarra
 
 
 def _from_nchw(x: Tensor, layout: str) -> Tensor:
-    if layout == "BCHW":
-        return x
-    if layout == "BHWC":
-        return x.permute(0, 2, 3, 1)
-    x = x[0]
-    if layout == "HWC":
-        return x.permute(1, 2, 0)
+    x = x if layout.startswith("B") else x[0]
+    if layout.endswith("HWC"):
+        return x.movedim(-3, -1)
     return x[0] if layout == "HW" else x

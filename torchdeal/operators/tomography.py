@@ -58,7 +58,7 @@ class Radon(Operator):
         self.bins = width if circle else math.ceil(math.sqrt(2) * max(height, width))
         self.image_shape = (None, height, width)
         self.measurement_shape = (None, len(self.angles), self.bins)
-        self._matrices: dict[tuple[torch.device, torch.dtype, bool], SparseRows] = {}
+        self._matrices: dict[tuple[torch.device, torch.dtype, bool], Tensor] = {}
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Radon:
         """A copy on the device, with the same matrices; the angles keep their precision."""
@@ -100,8 +100,9 @@ class Radon(Operator):
             rays = Rays(radians.cos(), radians.sin(), self.size, self.bins)
             self._matrices[key] = ray_matrix(rays, values.dtype, transposed=transposed)
         matrix, columns = self._matrices[key], values.flatten(1)
-        in_segments = values.is_cuda or self._in_segments
-        return matrix.multiply_in_segments(columns) if in_segments else matrix.multiply(columns)
+        if values.is_cuda or self._in_segments:
+            return torch.stack([segment_sums(matrix, column) for column in columns])
+        return (matrix @ columns.T.contiguous()).T
 
     def _sample(self, images: Tensor) -> Tensor:
         """The projections, `(images, angles, bins)`, of `(images, H, W)`, with no matrix."""
@@ -183,34 +184,10 @@ class Rays:
         return numbers, (numbers - place).masked_fill_(absent, OUT_OF_REACH)
 
 
-@dataclass(frozen=True)
-class SparseRows:
-    """A sparse matrix; the entries of its row i are those from `starts[i]` to `starts[i + 1]`."""
+def ray_matrix(rays: Rays, dtype: torch.dtype, *, transposed: bool) -> Tensor:
+    """From pixels to rays, or its transpose, in sparse rows: weights are cheaper to compute again than to sort.
 
-    starts: Tensor  # (rows + 1,), int32: half the memory of int64, and what MKL works with
-    columns: Tensor  # (entries,), int32
-    values: Tensor  # (entries,)
-    width: int
-
-    def multiply(self, x: Tensor) -> Tensor:
-        """The products with `(images, width)`, `(images, rows)`."""
-        size = (len(self.starts) - 1, self.width)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            matrix = torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
-        return (matrix @ x.T.contiguous()).T
-
-    def multiply_in_segments(self, x: Tensor) -> Tensor:
-        """`multiply` for CUDA, where cuSPARSE may add in another order each time."""
-        return torch.stack([self._sums(image) for image in x])
-
-    def _sums(self, image: Tensor) -> Tensor:
-        terms = image.index_select(0, self.columns).mul_(self.values)
-        return torch.segment_reduce(terms, "sum", offsets=self.starts, unsafe=True)  # unsafe: offsets are not checked
-
-
-def ray_matrix(rays: Rays, dtype: torch.dtype, *, transposed: bool) -> SparseRows:
-    """From pixels to rays, or its transpose: weights are cheaper to compute again than to sort.
+    Its indices are int32: half the memory of int64, and what MKL works with.
 
     Parts are copied as they come, into the most that there can be, and do not stay beside the whole.
     """
@@ -224,8 +201,17 @@ def ray_matrix(rays: Rays, dtype: torch.dtype, *, transposed: bool) -> SparseRow
         columns[start:end], values[start:end] = part[1:]
         counts.append(part[0])
     starts = F.pad(torch.cat(counts).cumsum(0), (1, 0)).int()
-    width = angles * rays.bins if transposed else pixels
-    return SparseRows(starts, columns[:end].clone(), values[:end].clone(), width)  # clones give the rest back
+    columns, values = columns[:end].clone(), values[:end].clone()  # gives the rest back
+    size = (len(starts) - 1, angles * rays.bins if transposed else pixels)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
+
+
+def segment_sums(matrix: Tensor, x: Tensor) -> Tensor:
+    """`matrix @ x` for CUDA, where cuSPARSE may add in another order each time."""
+    terms = x.index_select(0, matrix.col_indices()).mul_(matrix.values())
+    return torch.segment_reduce(terms, "sum", offsets=matrix.crow_indices(), unsafe=True)  # unsafe: no checks
 
 
 def _rows_of_rays(rays: Rays, dtype: torch.dtype) -> Iterator[Part]:
