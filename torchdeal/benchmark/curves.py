@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from torchdeal.benchmark.frame import Settings, Table, circumstances, estimate, number, power
+from torchdeal.benchmark.frame import Table, circumstances, estimate, number, power
+from torchdeal.benchmark.plan import Settings
 from torchdeal.io.atomic import replacing
 
 METHODS = {"paper-literal": "paper-literal", "tight": "tight reference", "ours": "ours", "default": "ours, default"}
@@ -70,10 +71,8 @@ class Measurement:
         return max(curve[-1][1] for curve in self.curves)
 
     def __str__(self) -> str:
-        seconds = [self.seconds_to(threshold) for threshold in THRESHOLDS]
-        times = [
-            f"{'never' if s is None else f'{s:.3g} s'} to {t:.0e}" for s, t in zip(seconds, THRESHOLDS, strict=True)
-        ]
+        seconds = {threshold: self.seconds_to(threshold) for threshold in THRESHOLDS}
+        times = [f"{'never' if s is None else f'{s:.3g} s'} to {t:.0e}" for t, s in seconds.items()]
         end = "stopped after" if self.stopped else "ended after"
         return (
             f"{METHODS[self.method]}: {', '.join(times)}; {end} {self.total_seconds:.3g} s at distance "
@@ -153,11 +152,11 @@ def summary(problem: TimedProblem) -> dict[str, Any]:
         }
         for m in problem.measurements
     }
-    ratios: dict[str, Any] = {}
-    for m in problem.measurements:
-        if m.method in BASELINES:
-            found = {f"{t:.0e}": ratio(m, ours, t) for t in THRESHOLDS} | {"its end": ratio_at_its_end(m, ours)}
-            ratios[m.method] = {goal: asdict(r) if r else None for goal, r in found.items()}
+    ratios = {
+        m.method: {f"{t:.0e}": ratio(m, ours, t) for t in THRESHOLDS} | {"its end": ratio_at_its_end(m, ours)}
+        for m in problem.measurements
+        if m.method in BASELINES
+    }
     return {"summary": times, "ratios": ratios}
 
 

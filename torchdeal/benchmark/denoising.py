@@ -18,19 +18,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from torchdeal.benchmark.frame import (
-    Benchmark,
-    Say,
-    Settings,
-    Table,
-    circumstances,
-    estimate,
-    number,
-    power,
-    run_details,
-)
+from torchdeal.benchmark.frame import Benchmark, Say, Table, circumstances, estimate, number, power, run_details
 from torchdeal.benchmark.images import draw_noise, list_images, read_clean, read_image
-from torchdeal.benchmark.plan import SolvingPlan, argument, option
+from torchdeal.benchmark.plan import Settings, SolvingPlan, argument, option
 from torchdeal.io.checkpoint import checksum, default_weights, load
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL

@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import NoneType
@@ -23,14 +23,13 @@ import torch
 
 import torchdeal
 from torchdeal.benchmark import BENCHMARKS
-from torchdeal.benchmark.plan import Plan, add_options, is_argument
+from torchdeal.benchmark.plan import Plan, Settings, add_options, is_argument
 from torchdeal.extras import optional
 from torchdeal.io.atomic import replacing
 from torchdeal.io.files import ImageFileError, check_place
 from torchdeal.solvers import Solution
 
 Say = Callable[[str], None]
-Settings = dict[str, Any]
 P = TypeVar("P", bound=Plan)
 R = TypeVar("R")
 
@@ -93,7 +92,9 @@ def known(value: float) -> float | None:
 
 
 def finite(value: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
+    """The same as plain values, with None for numbers that JSON does not have."""
+    if is_dataclass(value):
+        return {f.name: finite(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -102,7 +103,7 @@ def finite(value: Any) -> Any:
 
 
 def decoded(kind: Any, value: Any, missing: float) -> Any:
-    """What `finite(asdict(...))` was made of, by its type; `missing` is the number that None stands for."""
+    """What `finite(...)` was made of, by its type; `missing` is the number that None stands for."""
     if is_dataclass(kind):
         kinds = get_type_hints(kind)
         return kind(**{f.name: decoded(kinds[f.name], value[f.name], missing) for f in fields(kind)})  # pyright: ignore
@@ -174,7 +175,7 @@ class Benchmark(Generic[P, R]):
 
     def to_json(self, results: list[R], settings: Settings) -> str:
         """All that was measured, and the numbers that follow from it."""
-        each = [asdict(result) | self.derive(result) for result in results]  # pyright: ignore[reportArgumentType]
+        each = [finite(result) | finite(self.derive(result)) for result in results]
         content = {"format": self._format, "settings": settings, **self.derive_from_all(results), self.key: each}
         return json.dumps(finite(content), indent=1, allow_nan=False)
 

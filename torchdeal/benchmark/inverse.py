@@ -24,7 +24,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, known, run_details
+from torchdeal.benchmark.frame import Benchmark, Say, Table, known, run_details
+from torchdeal.benchmark.plan import Settings
 from torchdeal.benchmark.problems import PROBLEMS, Case, InversePlan, Setting, bundled_model, rule_parameters
 from torchdeal.benchmark.total_variation import minimise_total_variation
 from torchdeal.io.checkpoint import checksum, default_weights

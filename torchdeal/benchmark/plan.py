@@ -13,28 +13,24 @@ import torch
 
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
+Settings = dict[str, Any]  # of a run, as its JSON has them
+
 
 def option(
-    default: Any,
-    about: str,
-    *,
-    flag: str | None = None,
-    least: int | None = None,
-    positive: bool = False,
-    **argparse: Any,
+    default: Any, about: str, *, flag: str | None = None, least: int | None = None, positive: bool = False, **more: Any
 ) -> Any:
     """A field that is an option: `--max-seconds` for `max_seconds`, `--size`, to be repeated, for the tuple `sizes`.
 
     Args:
-        default: of the field. Where it is True, the option is `--no-NAME`.
+        default: of the field. Where it is True, the option, whose flag must say so, makes it False.
         about: for the help; the default is added.
         flag: the option, where it is another.
         least: smaller numbers are refused.
         positive: numbers that are not finite and above 0 are refused.
-        argparse: for `add_argument`.
+        more: for `add_argument`.
     """
     checks = {"least": least, "positive": positive}
-    return field(default=default, metadata={"about": about, "flag": flag, "argparse": argparse, **checks})
+    return field(default=default, metadata={"about": about, "flag": flag, "argparse": more, **checks})
 
 
 def argument(about: str, more: str = "") -> Any:
@@ -65,7 +61,7 @@ class Plan:
                 if number is not None:
                     _check(item, number)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Settings:
         """For the JSON. Paths by name: they mean nothing on another machine. Weights are told with their checksum."""
         return {item.name: _recorded(getattr(self, item.name)) for item in fields(self) if item.name != "model"}
 
@@ -113,10 +109,8 @@ def is_argument(item: Field[Any]) -> bool:
 
 
 def _flag(item: Field[Any]) -> str:
-    name = item.name.replace("_", "-")
-    if isinstance(item.default, tuple):
-        name = name.removesuffix("s")
-    return item.metadata["flag"] or f"--{'no-' if item.default is True else ''}{name}"
+    name = item.name.removesuffix("s") if isinstance(item.default, tuple) else item.name
+    return item.metadata["flag"] or f"--{name.replace('_', '-')}"
 
 
 def _recorded(value: Any) -> Any:

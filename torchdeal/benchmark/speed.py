@@ -23,9 +23,9 @@ from torch import Tensor
 
 from torchdeal.benchmark import curves
 from torchdeal.benchmark.curves import BASELINES, METHODS, THRESHOLDS, Curve, Measurement, Target, TimedProblem
-from torchdeal.benchmark.frame import Benchmark, Say, Settings, run_details
+from torchdeal.benchmark.frame import Benchmark, Say, run_details
 from torchdeal.benchmark.images import PICTURES, fit, read_picture
-from torchdeal.benchmark.plan import Plan, option
+from torchdeal.benchmark.plan import Plan, Settings, option
 from torchdeal.io.checkpoint import checksum, load
 from torchdeal.io.images import to_tensor
 from torchdeal.metrics import psnr
@@ -188,8 +188,7 @@ class _NoisyPicture:
         tell(f"{label}, warm-up")
         solve(method, self.noisy, self.model, self.sigma, limit=WARM_UP[method])
         repeats = self.plan.baseline_repeats if method in BASELINES else self.plan.repeats
-        found: list[Curve] = []
-        runs: list[TimedRun] = []
+        found, runs = [], []
         for repeat in range(repeats):
             tell(f"{label}, run {repeat + 1} of {repeats}")
             recorder = Recorder(self.device, self.plan.max_seconds)
@@ -223,18 +222,13 @@ class TimedRun:
 
 
 def solve(
-    method: str,
-    noisy: Tensor,
-    model: DEAL,
-    sigma: float,
-    *,
-    limit: int | None = None,
-    recorder: Recorder | None = None,
+    method: str, noisy: Tensor, model: DEAL, sigma: float, *, limit: int | None = None, recorder: Recorder | None = None
 ) -> TimedRun:
     """One run of a method on an image `(1, C, H, W)`, `sigma` on the 0..255 scale; the recorder sees each iterate.
 
     With a `limit`, so many outer iterations at most; else as many as the method wants.
     """
+    callback = recorder.record if recorder else None
     if method not in BASELINES:
         solution = reconstruct(
             noisy,
@@ -242,7 +236,7 @@ def solve(
             sigma=sigma / 255,
             tolerance=TOLERANCES[method],
             max_iterations=limit or DEFAULT_MAX_ITERATIONS,
-            callback=recorder.record if recorder else None,
+            callback=callback,
         )
         details = run_details(solution)
         cg_iterations = int(solution.cg_iterations.max())
@@ -254,7 +248,6 @@ def solve(
     with full_precision(noisy.device):
         # Baselines need not repeat their bits: they may have the faster convolutions.
         torch.backends.cudnn.deterministic = False
-        callback = recorder.record if recorder else None
         try:
             result, stopped = reference_reconstruct(noisy, model, sigma=sigma, callback=callback, **options), False
         except _OutOfTimeError as end:
