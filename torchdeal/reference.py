@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -67,28 +68,23 @@ def reference_reconstruct(
     level = b.new_tensor([sigma])
     weights = model.weights()  # once: every call looks at all parameters, which would count as time of the method
     strength = float(weights.lam(level)) if lam is None else lam
+
+    def system(squared_mask: Tensor, p: Tensor) -> Tensor:
+        penalty = _filters_adjoint(weights, squared_mask * _filters(weights, p))
+        return adjoint(forward(p)) + strength * penalty
+
     x = torch.zeros_like(b) if start is None else start.clone()
     iterations, cg_iterations, change = 0, 0, float("inf")
     while iterations < max_outer and change > outer_tolerance:
         iterations += 1
-        system = _system(weights, _mask(weights, x, level) ** 2, strength, forward, adjoint)
-        new, steps = _conjugate_gradient(system, b, x, inner_tolerance, max_inner)
+        frozen = partial(system, _mask(weights, x, level) ** 2)
+        new, steps = _conjugate_gradient(frozen, b, x, inner_tolerance, max_inner)
         cg_iterations += steps
         change = float((new - x).norm() / x.norm()) if float(x.norm()) > 0 else float("inf")
         x = new
         if callback:
             callback(ReferenceResult(x, iterations, cg_iterations, change))
     return ReferenceResult(x, iterations, cg_iterations, change)
-
-
-def _system(
-    weights: Weights,
-    squared_mask: Tensor,
-    lam: float,
-    forward: Callable[[Tensor], Tensor],
-    adjoint: Callable[[Tensor], Tensor],
-) -> Callable[[Tensor], Tensor]:
-    return lambda p: adjoint(forward(p)) + lam * _filters_adjoint(weights, squared_mask * _filters(weights, p))
 
 
 def _conjugate_gradient(

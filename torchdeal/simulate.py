@@ -40,22 +40,17 @@ def random_columns(
             f"the share in the centre must be from 0 to 1 / acceleration = {1 / acceleration:.3g}, got {centre:g}"
         )
     middle = round(width * centre)
+    first = (width - middle + 1) // 2
     columns = torch.zeros(width, dtype=torch.bool)
+    columns[first : first + middle] = True
     if exact:
-        columns[_middle(width, middle)] = True
         others = (~columns).nonzero().flatten()
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
         columns[others[order[: round(width / acceleration) - middle]]] = True
     else:
         share = (width / acceleration - middle) / max(width - middle, 1)
-        columns = torch.from_numpy(np.random.RandomState(seed).uniform(size=width) < share)
-        columns[_middle(width, middle)] = True
+        columns |= torch.from_numpy(np.random.RandomState(seed).uniform(size=width) < share)
     return columns.expand(height, width).clone()
-
-
-def _middle(width: int, count: int) -> slice:
-    first = (width - count + 1) // 2
-    return slice(first, first + count)
 
 
 def filtered_back_projection(y: Tensor, H: Radon) -> Tensor:

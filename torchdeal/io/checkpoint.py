@@ -127,10 +127,8 @@ def _load_official(path: Path) -> DEAL:
     colour = state[OFFICIAL_MARK].shape[1] == 12
     model = DEAL(3 if colour else 1, Boundary.ZERO)
     renamed = {ours: state[theirs] for ours, theirs in _official_names().items() if theirs in state}
-    for name in ("phi1", "phi2", "phi3", "kappa"):
-        if name in renamed:
-            renamed[name] = renamed[name].flatten()
-    _filled(model, renamed, path)
+    flat = {name: renamed[name].flatten() for name in ("phi1", "phi2", "phi3", "kappa") if name in renamed}
+    _filled(model, renamed | flat, path)
     with torch.no_grad():
         change = float((non_increasing(model.phi3) - model.phi3).abs().max())
         if change > 1e-3:
