@@ -13,12 +13,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import Job, check_degraded
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, close, show, summarise
-from torchdeal.cli.shared import complain, interruptible, is_foreseeable, progress_bar, reporter
+from torchdeal.cli.shared import complain, is_foreseeable, progress_bar, reporter
 from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
@@ -88,13 +89,13 @@ class Task(ABC, Generic[Frame, Kind]):
 
 
 def run(task: Task, jobs: Sequence[Job]) -> None:
-    """Do each job and report it; one that fails does not stop the others."""
+    """Do each job and report it; one that fails does not stop the others, Ctrl-C ends with exit code 130."""
     settings = task.settings
     check_degraded(settings.save_degraded, jobs)
     models = cache(partial(load, device=settings.torch_device))
     reports: list[FileReport] = []
     failures: dict[str, str] = {}
-    with interruptible():
+    try:
         for job in jobs:
             try:
                 report = restore(job, task, models)
@@ -107,6 +108,9 @@ def run(task: Task, jobs: Sequence[Job]) -> None:
                 continue
             reports.append(report)
             show(report, quiet=settings.as_json)
+    except KeyboardInterrupt:
+        complain("Interrupted", "files that were not finished are as they were")
+        raise typer.Exit(130) from None
     close(reports, failures, settings.as_json)
 
 

@@ -1,10 +1,9 @@
-"""What all commands have in common: the two consoles, the device, how errors and interruptions end."""
+"""What all commands have in common: the two consoles, the device, how errors end."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated
 
@@ -48,16 +47,6 @@ def complain(kind: str, text: str) -> None:
     colour = {"Warning": "yellow"}.get(kind, "red")
     messages.print(f"[bold {colour}]{kind}:[/bold {colour}] ", end="")
     messages.print(text, markup=False)
-
-
-@contextmanager
-def interruptible(left: str = "files that were not finished are as they were") -> Iterator[None]:
-    """Ctrl-C ends with one line and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        complain("Interrupted", left)
-        raise typer.Exit(130) from None
 
 
 def is_foreseeable(error: Exception) -> bool:
