@@ -76,8 +76,8 @@ def reconstruct(
             denoising, is the value learned for sigma.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
             part where they are complex). A number, or one per sample. It gives sigma and lam, where they are None, by
-            the rule of `estimation.default_parameters`. By default what the operator says, as a DeepInverse physics with
-            Gaussian noise does.
+            the rule of `estimation.default_parameters`. By default what the operator says, as a DeepInverse physics
+            with Gaussian noise does.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most.
         start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed

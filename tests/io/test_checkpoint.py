@@ -32,7 +32,7 @@ def official_state(model: td.DEAL) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled(name):
     model = td.load(name)
-    assert model.channels == {"gray": 1, "color": 3}[name]
+    assert (model.channels, model.features) == {"gray": (1, 128), "color": (3, 128), "gray-light": (1, 64)}[name]
     assert model.boundary is Boundary.REFLECT
     assert not any(p.requires_grad for p in model.parameters())
     assert card(name)["parameters"] == sum(p.numel() for p in model.parameters())

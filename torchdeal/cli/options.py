@@ -48,7 +48,7 @@ class Settings:
     ] = None
     model: Annotated[
         str | None,
-        _solving(help="gray, color, or a weights file (.safetensors, .pth). Default: by the channels of the image."),
+        _solving(help="gray, color, gray-light, or a weights file (.safetensors, .pth). Default: by the channels."),
     ] = None
     device: DeviceChoice = Device.auto
     tolerance: Annotated[

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdeal.io.checkpoint import BUNDLED, default_weights, load
+from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL as Model  # noqa: N811  here DEAL is the reconstructor
 from torchdeal.operators import Identity, Operator, as_operator
 from torchdeal.operators.adapters import Adapted
@@ -250,7 +250,7 @@ class Denoiser(deepinv_models.Denoiser):
 def _models(weights: AnyWeights, device: torch.device | str | None) -> nn.ModuleDict:
     """The model with these weights, or both that are bundled: they move and are saved with the module."""
     if weights is None:
-        return nn.ModuleDict({name: load(name, device=device) for name in BUNDLED})
+        return nn.ModuleDict({name: load(name, device=device) for name in ("gray", "color")})
     model = weights if isinstance(weights, Model) else load(weights)
     return nn.ModuleDict({GIVEN: model.to(device)})
 
