@@ -174,14 +174,6 @@ def test_the_architecture_names_every_module():
             assert f"`{path.stem}`" in rows[f"{room}/"], path
 
 
-@pytest.mark.parametrize("room", ["operators", "model", "solvers"])
-def test_rooms_that_know_nothing_of_each_other(room):
-    """As the architecture says."""
-    imports = " ".join(path.read_text() for path in (ROOT / "torchdeal" / room).glob("*.py"))
-    for other in {"operators", "model", "solvers"} - {room}:
-        assert not re.search(rf"(from|import) torchdeal\.{other}\b", imports), f"{room} imports {other}"
-
-
 def test_no_page_claims_a_certificate():
     """What is reported is an estimate, until a bound is proven."""
     for page in PAGES:

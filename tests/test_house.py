@@ -22,7 +22,7 @@ KNOWS_NOTHING_OF = {  # the main path joins these; they do not know each other
 }
 
 
-def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def code_lines(function: ast.FunctionDef) -> int:
     """From `def` to the end, without the docstring."""
     docstring = function.body[0] if ast.get_docstring(function) else None
     described = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
@@ -56,9 +56,9 @@ def test_a_class_has_a_name_of_its_own(trees):
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """What of the package a module imports when it is imported itself."""
+    """What of the package a module imports, at once or later."""
     modules = set()
-    for node in tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("torchdeal"):
             modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):

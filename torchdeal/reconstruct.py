@@ -84,7 +84,7 @@ def reconstruct(
             point: uniqueness is proven only for small lam.
         keep_path: keep all iterates in `Solution.path`.
         callback: called with a `Progress` after each outer iteration.
-        device: where to compute; by default where the model is.
+        device: where to compute; by default where the given model is, else where `y` is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype. With `"auto"` it is
             the range of a rough reconstruction, for each image. So it is by default where measurements are not images
             and that range is far from 1, unless the operator says it: images of DeepInverse are in 0..1, but for MRI.
@@ -178,6 +178,7 @@ class AttentiveSystem:
     lam: Tensor  # (B, 1, 1, 1)
     alpha: Tensor  # (B, N, 1, 1)
     channels: int  # of the model
+    well_conditioned: bool  # a correction may be solved for with rough penalties
     preconditioning: Preconditioning | None = None
 
     @classmethod
@@ -186,7 +187,10 @@ class AttentiveSystem:
     ) -> AttentiveSystem:
         """The system for images like b, by the backend of that name, or the fastest one."""
         chosen, channels = choose_backend(weights, b, backend), weights.filters[0].shape[1]
-        return cls(chosen, operator, lam, alpha, channels, preconditioning(weights, operator, b))
+        # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
+        well_conditioned = operator.is_identity and float(lam.max()) <= WELL_CONDITIONED
+        known = preconditioning(weights, operator, b)
+        return cls(chosen, operator, lam, alpha, channels, well_conditioned, known)
 
     def precise(self, x: Tensor) -> System:
         return self._at(x, precise=True)
@@ -205,12 +209,10 @@ class AttentiveSystem:
             return self.operator.normal(p).addcmul(self.lam.to(p.dtype), _as_seen(penalty, p))
 
         preconditioner = self._preconditioner(squared_mask)
-        # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
-        well_conditioned = self.operator.is_identity and float(self.lam.max()) <= WELL_CONDITIONED
-        rough = partial(apply, precise=False) if well_conditioned else None
+        rough = partial(apply, precise=False) if self.well_conditioned else None
         # A preconditioner is made of new tensors each time. Else what is solved depends on `kind` alone.
         replayable = preconditioner is None and self.operator.replayable and self.backend.replayable(len(images))
-        kind = "rough" if well_conditioned or not precise else "precise"
+        kind = "rough" if self.well_conditioned or not precise else "precise"
         return System(partial(apply, precise=precise), rough, preconditioner, kind if replayable else None)
 
     def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:

@@ -128,6 +128,7 @@ def test_real_images(deal):
         (["scan.npz", "out.png", "--slice", "first"], "--slice must be"),
         (["scan.npz", "out.png", "--crop", "big"], "--crop must be"),
         (["scan.npz", "out.png", "--crop", "0"], "--crop must be"),
+        (["clean.png", "out.png", "--simulate", "--crop", "big"], "--crop must be"),
         (["scan.npz", "out.png", "--maps", "none.npy"], "none.npy: no such file"),
         (["scan.npz", "out.png", "--maps", "real.npy"], "shape of the k-space"),
         (["scan.npz", "out.png", "--maps", "scan.txt"], "not a readable .npy file"),

@@ -1,5 +1,7 @@
 """Combinations of operators: what is known about them, and whose adjoints are taken on trust."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from conftest import noisy, picture, relative, small_model
@@ -143,3 +145,15 @@ def test_trust_is_not_inherited(operator):
 def test_a_wrong_adjoint_of_a_subclass_is_refused():
     with pytest.raises(ValueError, match="adjoint does not belong"):
         td.reconstruct(picture(size=16), CARELESS, model=small_model(dtype=torch.float32), noise=0.01)
+
+
+def test_named_tuples_of_an_operator_keep_their_names():
+    class Geometry(NamedTuple):
+        height: int
+        width: int
+
+    operator = Known()
+    operator.geometry, operator.parts = Geometry(6, 5), (torch.ones(2), "text", Identity())
+    moved = operator.to(dtype=torch.float64)
+    assert moved.geometry.width == 5
+    assert [getattr(moved.parts[0], "dtype", None), moved.parts[1]] == [torch.float64, "text"]

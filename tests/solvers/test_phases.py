@@ -74,6 +74,16 @@ def test_closing_in_is_called_off_where_it_began_too_early():
     assert phase(run) is Phase.CLOSING_IN
 
 
+def test_closing_in_is_called_off_to_where_the_steps_have_led():
+    """With a large tolerance steps are small long before they are too small for rough systems."""
+    run = Phases(torch.tensor([False]), 1e-2, ROUNDING)
+    run.update(after(0.01), UNKNOWN)
+    run.update(after(0.01), UNKNOWN)
+    assert phase(run) is Phase.CLOSING_IN
+    run.update(after(0.05), estimate(0.2))
+    assert (phase(run), run.all_far) == (Phase.FAR, True)
+
+
 def stuck(run, residual, count, accurate_steps=0):
     result = torch.tensor([False])
     for _ in range(count):

@@ -42,7 +42,9 @@ class DenoisingPlan(SolvingPlan):
 
     folder: Path = argument("a folder of clean images", "; they are taken in the order of their names")
     sigmas: tuple[float, ...] = option(SIGMAS, "noise level on the 0..255 scale", positive=True)
-    model: str | None = option(None, "gray, color, or a weights file; by default by the channels of the first image")
+    model: str | None = option(
+        None, "gray, color, gray-light, or a weights file; by default by the channels of the first image"
+    )
     crop: int | None = option(None, "side of the square to take from the centre of each image")
     limit: int | None = option(None, "take only the first so many images", least=1)
     starts: int = option(0, "reconstruct the first so many images also from the noisy image, and compare", least=0)

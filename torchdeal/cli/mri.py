@@ -143,10 +143,11 @@ def mri(
     settings: Settings,
 ) -> None:
     """Reconstruct an image from undersampled k-space, of one coil or several."""
+    size = _crop_size(crop)
     if settings.simulate:
         task = SimulatedScan(settings, acceleration, centre, real is not False)
     else:
-        task = ScanTask(settings, _index(slice_index), not corner, maps, bool(real), _crop_size(crop))
+        task = ScanTask(settings, _index(slice_index), not corner, maps, bool(real), size)
     check_result_path(target)
     run(task, one_job(source, target))
 

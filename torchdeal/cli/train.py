@@ -27,7 +27,7 @@ def train(
     ],
     folder: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="For checkpoints, weights and the log.")],
     start: Annotated[
-        str | None, typer.Option("--from", help="Weights to start from: gray, color, or a file. Default: new ones.")
+        str | None, typer.Option("--from", help="Weights to start from: bundled ones, or a file. Default: new ones.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the output folder.")] = False,
     data: Annotated[

@@ -128,7 +128,7 @@ class DEAL(deepinv_models.Reconstructor):
     Sigma and lam follow from the noise: from `noise`, or from the physics where its noise is Gaussian.
 
     Args:
-        weights: `"gray"` or `"color"`, a file, or a model, as in `torchdeal.load`; None: color for three channels, else
+        weights: bundled ones, a file, or a model, as in `torchdeal.load`; None: color for three channels, else
             gray. Real and imaginary part of a complex image are two gray images.
         sigma: the noise level that the model assumes, in the units of the image.
         lam: strength of the regularisation.

@@ -294,7 +294,7 @@ def moved(value: Any, device: torch.device | str | None, dtype: torch.dtype | No
     """A tensor on `device` and, where it is floating point or complex, in `dtype`; operators and tuples likewise."""
     if isinstance(value, Operator):
         return value.to(device, dtype)
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # not a named one, whose names would be lost
         return tuple(moved(part, device, dtype) for part in value)
     if not isinstance(value, Tensor):
         return value

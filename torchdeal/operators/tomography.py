@@ -62,9 +62,7 @@ class Radon(Operator):
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Radon:
         """A copy on the device, with the same matrices; the angles keep their precision."""
-        moved = super().to(device)
-        moved._matrices = self._matrices
-        return moved
+        return super().to(device)
 
     def __getstate__(self) -> dict[str, object]:
         """Without the matrices: they are larger than what they are made of."""

@@ -66,8 +66,9 @@ def solve_fixed_point(
     A sample has converged when its estimated distance to the fixed point (`DistanceEstimate`) is at most
     `tolerance * ||x||`, and the estimate is trusted. It is then frozen.
 
-    Samples of a batch do not see each other, with one exception: `rough` is used as long as all of them are far from
-    their fixed points. So a neighbour can change the arithmetic of a sample, and its result within the tolerance.
+    Samples of a batch share only how they are computed: `rough` is used as long as all are far from their fixed points,
+    and on a GPU CG looks less often whether a sample is done where another one wants accuracy. So a neighbour can
+    change a result within the tolerance.
 
     Args:
         linearise: `x -> A(x)`.

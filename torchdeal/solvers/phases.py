@@ -16,8 +16,8 @@ EARLY = 2.0  # the accurate end begins after steps of at most this many toleranc
 # fewer CG; 5: 23 % more CG
 SMALL_STEPS = 2  # as many of them in a row. 1: 3 % more CG iterations; 3: 1 % more
 TOO_EARLY = 10.0  # it is called off where the estimate is more than this many tolerances. 3 or 30: no difference there
-# For runs that get nowhere. The 14 problems have none, and show no difference; docs/notes/2026-11-solver-trials.md has
-# one that went to and fro for 150 iterations without these two, and ended after 54 with them.
+# For runs that get nowhere. The 14 problems have none, and show no difference. docs/notes/2026-11-solver-trials.md has
+# one that went to and fro for 150 iterations; it ended after 54 with Aitken's rule, and momentum given up after this.
 STUCK_WINDOW = 25  # iterations in which the residual should fall
 STUCK_FACTOR = 0.95  # to at most this part of its least value before
 BLOW_UP = 1e3  # times the first relative residual, or times 1, which is that of a run from zero: it has diverged
@@ -51,6 +51,7 @@ class Phases:
         self.tolerance, self.rounding = tolerance, rounding
         self.phase = torch.where(ended, Phase.ENDED, Phase.FAR)
         self._ending = torch.where(ended, _STATUSES.index(Status.CONVERGED), _GOING_ON)
+        self._approached = torch.full_like(self.phase, Phase.FAR)  # how close loose steps have come: FAR or NEAR
         self._small_steps = torch.zeros_like(self.phase)  # in a row
         self.residuals: list[Tensor] = []  # of all evaluations, (B,) each
 
@@ -72,7 +73,7 @@ class Phases:
         return tuple(Status.MAX_ITERATIONS if i == _GOING_ON else _STATUSES[i] for i in self._ending.tolist())
 
     def update(self, now: Evaluation, estimate: DistanceEstimate) -> Tensor:
-        """Move on; returns for which samples long accurate progress has ended, so that momentum should, too."""
+        """Move on; returns the samples that `STUCK_WINDOW` accurate steps have not brought forward: momentum ends."""
         self.residuals.append(now.residual)
         trusted = estimate.trusted(now, self.tolerance)
         no_progress = self._no_progress()
@@ -94,10 +95,11 @@ class Phases:
         small = now.step <= EARLY * self.tolerance * now.size
         self._small_steps = torch.where(small, self._small_steps + 1, 0)
         at_goal = self._small_steps >= SMALL_STEPS
+        close = torch.where(now.step <= ROUGH_UNTIL * now.size, Phase.NEAR, Phase.FAR)
+        self._approached = torch.maximum(self._approached, close)
         called_off = (self.phase == Phase.CLOSING_IN) & still_far & ~at_goal
-        phase = torch.where(called_off, Phase.NEAR, self.phase)
-        reached = torch.where(now.step <= ROUGH_UNTIL * now.size, Phase.NEAR, Phase.FAR)
-        reached = torch.where(at_goal, Phase.CLOSING_IN, reached)
+        phase = torch.where(called_off, self._approached, self.phase)
+        reached = torch.where(at_goal, Phase.CLOSING_IN, self._approached)
         reached = torch.where(no_progress, Phase.INSISTING, reached)
         self.phase = torch.maximum(phase, reached)
 

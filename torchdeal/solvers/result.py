@@ -71,7 +71,7 @@ class Solution:
         statuses: how each sample ended.
         distance: estimated relative distance to the fixed point, `||x - x*|| / ||x||`, shape `(B,)`; infinite
             where the run was too short, or not contracting, to know. An estimate, not a proof.
-        contraction: the factor q by which a step shrinks the next one, `(B,)`; nan where unknown.
+        contraction: the measured factor by which T shrinks distances, `(B,)`; nan where unknown.
         iterations: outer iterations (masks), `(B,)`.
         cg_iterations: conjugate-gradient iterations in all, `(B,)`.
         residuals: `||b - A(M(x_k)) x_k|| / ||b||` for each outer iteration k, `(K, B)`; nan after a sample ended.

@@ -1,6 +1,7 @@
 """What a training step computes with: masks, penalties and the one step that is differentiated.
 
-`DirectEngine` runs everywhere and is exact. `PackedEngine` is for CUDA: half precision, packed convolutions.
+`DirectEngine` runs everywhere; its step is in full precision. `PackedEngine` is for CUDA: packed convolutions in half
+precision.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ class PackedEngine(Engine):
         return (lam * scale_v * scale_x * energies).sum()
 
     def _run(self, name: str, function: Callable[..., Tensor], operator: Operator, *inputs: Tensor) -> Tensor:
-        """As a CUDA graph, unless there is an operator: it may hold tensors of its own, others in each batch."""
+        """As a CUDA graph, in denoising only: another operator may hold tensors of its own, others in each batch."""
         if not inputs[0].is_cuda or not operator.is_identity:
             return function(*inputs)
         return self.replays.run((name, len(inputs[0])), function, *inputs)

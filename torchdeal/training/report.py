@@ -94,7 +94,7 @@ class Tally:
         values = [torch.where(good, value, 0) for value in (loss, result.error, norm)]
         contraction = [torch.zeros_like(loss)] * 2  # and how many
         if result.contraction is not None:
-            contraction = [result.contraction, torch.ones_like(loss)]
+            contraction = [torch.where(good, result.contraction, 0), good.to(loss.dtype)]
         self.sums += torch.stack([*values, (~good).to(norm.dtype), *contraction])
 
     def bad_share(self) -> float:

@@ -35,7 +35,7 @@ class Options:
 
     config: Path
     output: Path
-    start: str | None = None  # weights to start from: a file, "gray" or "color"
+    start: str | None = None  # weights to start from: a file, or bundled ones
     resume: bool = False
     device: str = "cpu"
     engine: str | None = None

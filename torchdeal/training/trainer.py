@@ -66,6 +66,7 @@ class Trainer:
         images: to train on, where the model shall be.
         validation: to choose the best weights with; None: the last ones are the best.
         model: to start from, with new weights if None.
+        started_from: the name of these weights, for the card.
         engine: `"direct"` or `"packed"`; by default the fastest one that fits.
         listener: is told how it goes.
     """
@@ -171,7 +172,7 @@ class Trainer:
         return batch, result
 
     def _update(self, batch: Batch, before: Tensor, occasional: float) -> StepResult:
-        """Change the weights; on a GPU all of it is one CUDA graph."""
+        """Change the weights; on a GPU, in denoising by one process, all of it is one CUDA graph."""
         inputs = batch.clean, batch.measured, batch.sigma, before
 
         def update(clean: Tensor, measured: Tensor, sigma: Tensor, before: Tensor) -> StepResult:
