@@ -151,7 +151,7 @@ def test_modules_and_files_that_are_named_exist(page):
     """`torchdeal.mri` can be imported; `solvers/cg.py` is in the package, `configs/gray.toml` in the repository."""
     words = set(re.findall(r"`([\w./]+)`", page.read_text()))
     for word in words:
-        if re.fullmatch(r"torchdeal(\.[a-z_]+)+", word) and "kspace" not in word:
+        if re.fullmatch(r"torchdeal(\.[a-z_]+)+", word):
             assert any(module(word).with_suffix(end).exists() for end in ("", ".py")), f"{name(page)}: {word}"
         if re.fullmatch(r"[\w/]+/[\w]*\.(py|toml)|\w+\.py", word):
             assert (ROOT / word).exists() or (ROOT / "torchdeal" / word).exists(), f"{name(page)}: {word}"
