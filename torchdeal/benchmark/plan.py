@@ -99,7 +99,8 @@ def add_options(parser: argparse.ArgumentParser, plan: type[Plan]) -> None:
             settings["help"] += "; may be repeated"
         if kind is not bool and item.default not in (None, ()):
             shown = item.default if isinstance(item.default, tuple) else [item.default]
-            settings["help"] += f" (default: {' '.join(map(str, shown))})"
+            separator = " " if settings.get("action") else ","
+            settings["help"] += f" (default: {separator.join(map(str, shown))})"
         parser.add_argument(_flag(item), **settings)
 
 

@@ -61,7 +61,7 @@ class SpeedPlan(Plan):
     sizes: tuple[int, ...] = option((), "height and width; by default 128 256, on CUDA 128 512 1024 2048")
     kinds: tuple[str, ...] = option(("gray",), "the bundled picture and weights", choices=list(KINDS))
     sigmas: tuple[float, ...] = option((25.0,), "noise level on the 0..255 scale")
-    model: str | None = option(None, "gray, color, or a weights file, for all methods; by default that of the kind")
+    model: str | None = option(None, "bundled weights, or a file, for all methods; by default those of the kind")
     image: Path | None = option(None, "a picture in place of scikit-image's camera (gray) and astronaut (color)")
     repeats: int = option(3, "runs of ours", least=1)
     baseline_repeats: int = option(1, "runs of each reference, which take minutes", least=1)
