@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchdeal.cli.options import Settings
 from torchdeal.io import files
+from torchdeal.io.overwriting import refuse_overwriting
 
 Job = tuple[Path, Path]  # input, output
 
@@ -29,11 +31,10 @@ def picture_jobs(paths: list[Path]) -> list[Job]:
     for source, target in zip(sources, targets, strict=True):
         if targets.count(target) > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
-        for other in sources:
-            _refuse_to_overwrite(other, target)
         if not source.is_file():
             raise FileNotFoundError(f"{source}: no such file")
         files.check_format(target)
+    refuse_overwriting(targets, sources)
     if to_folder and not out.exists():
         if not out.parent.is_dir():
             raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
@@ -43,28 +44,22 @@ def picture_jobs(paths: list[Path]) -> list[Job]:
     return list(zip(sources, targets, strict=True))
 
 
+def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]) -> None:
+    """Raise if something that is to be written, also by --save-degraded, is something that is read."""
+    outputs = [target for _, target in jobs]
+    if settings.save_degraded is not None:
+        if len(jobs) > 1:
+            raise ValueError("--save-degraded is one file: use it with one input")
+        outputs.append(settings.save_degraded)
+        files.check_writable(settings.save_degraded)
+    weights = [] if settings.model is None else [Path(settings.model)]
+    refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
+
+
 def check_distinct(source: Path, target: Path) -> None:
     if not source.is_file():
         raise FileNotFoundError(f"{source}: no such file")
-    _refuse_to_overwrite(source, target)
-
-
-def check_degraded(path: Path | None, jobs: Sequence[Job]) -> None:
-    """The file of --save-degraded."""
-    if path is None:
-        return
-    if len(jobs) > 1:
-        raise ValueError("--save-degraded is one file: use it with one input")
-    ((source, target),) = jobs
-    files.check_writable(path)
-    check_distinct(source, path)
-    if path.resolve() == target.resolve():
-        raise ValueError(f"{path}: --save-degraded is the output; choose another file")
-
-
-def _refuse_to_overwrite(source: Path, target: Path) -> None:
-    if target.exists() and source.exists() and target.samefile(source):
-        raise ValueError(f"{target}: would overwrite the input; choose another output")
+    refuse_overwriting([target], [source])
 
 
 def _expand(path: Path) -> list[Path]:

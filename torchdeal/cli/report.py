@@ -54,6 +54,7 @@ class FileReport:
     distance: float | None  # None: not known
     seconds: float
     simulation: Quality | None = None
+    notes: Sequence[str] = ()  # what of the input could not be kept
 
     def __str__(self) -> str:
         distance = "unknown" if self.distance is None else f"{self.distance:.1e}"
@@ -64,7 +65,7 @@ class FileReport:
         )
 
 
-def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float) -> FileReport:
+def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, notes: Sequence[str] = ()) -> FileReport:
     """Of a file: means over its frames, and the worst of how they ended."""
     solutions = [frame.solution for frame in frames]
     worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
@@ -84,6 +85,7 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float) -
         distance=distance if math.isfinite(distance) else None,
         seconds=round(seconds, 3),
         simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
+        notes=notes,
     )
 
 
@@ -93,6 +95,8 @@ def show(report: FileReport, quiet: bool) -> None:
         output.print(str(report), soft_wrap=True, markup=False)
         if report.simulation:
             output.print(f"{report.output}: {report.simulation}", soft_wrap=True, markup=False)
+    for note in report.notes:
+        complain("Note", f"{report.output}: {note}")
     if not report.converged:
         remedy = str(Status[report.status]).replace("max_iterations", "--max-iterations")
         complain("Warning", f"{report.output} did not converge. {remedy}")

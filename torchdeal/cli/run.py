@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import typer
 from torch import Tensor
 
-from torchdeal.cli.jobs import Job, check_degraded
+from torchdeal.cli.jobs import Job, check_outputs
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, close, show, summarise
 from torchdeal.cli.shared import complain, is_foreseeable, progress_bar, reporter
@@ -84,14 +84,23 @@ class Task(ABC, Generic[Frame, Kind]):
         """What is to be solved."""
 
     @abstractmethod
-    def write(self, path: Path, images: Sequence[Tensor], kind: Kind) -> None:
-        """Write an image `(1, C, H, W)` for each frame, into one file."""
+    def write(self, path: Path, images: Sequence[Tensor], kind: Kind) -> Sequence[str] | None:
+        """Write an image `(1, C, H, W)` for each frame, into one file; a sentence for each thing it could not keep."""
+
+    def check_target(self, path: Path, frames: Sequence[Frame], kind: Kind) -> None:
+        """Raise, before any work, if the format of this file cannot hold the result."""
 
 
-def run(task: Task, jobs: Sequence[Job]) -> None:
-    """Do each job and report it; one that fails does not stop the others, Ctrl-C ends with exit code 130."""
+def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
+    """Do each job and report it; one that fails does not stop the others, Ctrl-C ends with exit code 130.
+
+    Args:
+        task: what the command does in its own way.
+        jobs: which file goes where.
+        reads: further files that the command reads. They are not to be overwritten either.
+    """
     settings = task.settings
-    check_degraded(settings.save_degraded, jobs)
+    check_outputs(jobs, settings, reads)
     models = cache(partial(load, device=settings.torch_device))
     reports: list[FileReport] = []
     failures: dict[str, str] = {}
@@ -121,17 +130,29 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
     """
     (source, target), settings, started = job, task.settings, time.perf_counter()
     frames, kind = task.read(source)
+    for path in filter(None, (target, settings.save_degraded)):
+        task.check_target(path, frames, kind)
     solved: list[Solved] = []
     with progress_bar(settings.as_json) as progress:
         for number, frame in enumerate(frames, 1):
             label = source.name if len(frames) == 1 else f"{source.name} {number}/{len(frames)}"
             problem = task.pose(frame)
             solved.append(solve(problem, settings, models, reporter(progress, label, settings.tolerance)))
-    task.write(target, [frame.x for frame in solved], kind)
+            check_finite(solved[-1], f"{source}, frame {number}" if len(frames) > 1 else str(source))
+    notes = task.write(target, [frame.x for frame in solved], kind)
     if settings.save_degraded:
         simulations = [frame.problem.simulation for frame in solved]
         task.write(settings.save_degraded, [simulation.degraded for simulation in simulations if simulation], kind)
-    return summarise(job, solved, settings.torch_device, time.perf_counter() - started)
+    return summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes or ())
+
+
+def check_finite(solved: Solved, name: str) -> None:
+    """A result that holds NaN would be written as black, and look like one."""
+    if not bool(solved.x.isfinite().all()):
+        raise ValueError(
+            f"{name}: the result holds NaN or infinite values ({solved.solution.status.name}), so nothing is written; "
+            "check the measurements and --sigma"
+        )
 
 
 def solve(problem: Problem, settings: Settings, models: Models, callback: Callable[[Progress], None]) -> Solved:

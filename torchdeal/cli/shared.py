@@ -44,7 +44,7 @@ def device_name(choice: Device) -> str:
 
 
 def complain(kind: str, text: str) -> None:
-    colour = {"Warning": "yellow"}.get(kind, "red")
+    colour = {"Warning": "yellow", "Note": "cyan"}.get(kind, "red")
     messages.print(f"[bold {colour}]{kind}:[/bold {colour}] ", end="")
     messages.print(text, markup=False)
 

@@ -1,0 +1,29 @@
+"""One rule for every command: what it writes is none of the files that it reads, nor the same file twice."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise ValueError if an output is an input or another output, by whatever name, link or hard link."""
+    read = {_identity(path) for path in inputs}
+    written: dict[Hashable, Path] = {}
+    for path in outputs:
+        identity = _identity(path)
+        if identity in read:
+            raise ValueError(f"{path}: would overwrite the input; choose another output")
+        if identity in written:
+            same = "" if written[identity] == path else f" ({written[identity]} is the same file)"
+            raise ValueError(f"{path}: would be written twice{same}; choose another output")
+        written[identity] = path
+
+
+def _identity(path: Path) -> Hashable:
+    """Of the file if it exists, whatever leads to it; else of the place where it would be."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.resolve()
+    return status.st_dev, status.st_ino
