@@ -4,10 +4,12 @@ import pickle
 import pytest
 import torch
 from conftest import DATA, small_model
+from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import torchdeal as td
-from torchdeal.io.checkpoint import BUNDLED, bundled_path, card
+from torchdeal.io.checkpoint import BUNDLED, bundled_path, card, write_tensors
 from torchdeal.model import Boundary
 from torchdeal.model.filters import squared_norm, zero_mean
 
@@ -181,3 +183,97 @@ def test_wrong_shapes_and_nan(tmp_path):
 def test_missing_file():
     with pytest.raises(FileNotFoundError, match=r"grey.*gray, color"):
         td.load("grey")
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.pth", "x", "x.bin", "x.safetensors.bak"])
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, name):
+    with pytest.raises(ValueError, match=rf"{name}: weights are saved as .safetensors; name the file x\.safetensors$"):
+        td.save(td.DEAL(features=4), tmp_path / name)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_suffix_may_be_in_capitals(tmp_path):
+    td.save(td.DEAL(features=4), tmp_path / "X.SafeTensors")
+    assert td.load(tmp_path / "X.SafeTensors").features == 4
+
+
+def test_a_file_is_known_by_its_content(tmp_path):
+    td.save(td.DEAL(features=4), tmp_path / "x.safetensors")
+    (tmp_path / "x.safetensors").rename(tmp_path / "weights.bin")
+    assert td.load(tmp_path / "weights.bin").features == 4
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    model = td.DEAL(features=4)
+    with torch.no_grad():
+        model.kappa[3] = torch.inf
+    with pytest.raises(ValueError, match="not saved, since kappa holds NaN or infinite"):
+        td.save(model, tmp_path / "x.safetensors")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_same_weights_are_the_same_bytes(tmp_path):
+    model, metadata = small_model(features=4, dtype=torch.float32), {f"key {n}": '"text"\x1bä' for n in range(9)}
+    for name in "ab":
+        td.save(model, tmp_path / f"{name}.safetensors", metadata)
+    written = (tmp_path / "a.safetensors").read_bytes()
+    assert (tmp_path / "b.safetensors").read_bytes() == written
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:  # and safetensors itself reads them
+        assert metadata.items() <= file.metadata().items()
+        assert {name: file.get_tensor(name).tolist() for name in file.keys()} == {
+            name: value.tolist() for name, value in model.state_dict().items()
+        }
+    assert int.from_bytes(written[:8], "little") % 8 == 0  # tensors are aligned
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_models_of_other_precision_load_in_float32(tmp_path, dtype):
+    model = td.DEAL(features=4).to(dtype)
+    td.save(model, tmp_path / "x.safetensors")
+    for name, value in td.load(tmp_path / "x.safetensors").state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, model.state_dict()[name].float())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(tmp_path, dtype):
+    state = load_file(bundled_path("gray"))
+    state["kappa"] = state["kappa"].to(dtype)
+    save_file(state, tmp_path / "x.safetensors", {"channels": "1", "boundary": "reflect"})
+    with pytest.raises(ValueError, match=f"floating-point numbers, but kappa is {dtype}"):
+        td.load(tmp_path / "x.safetensors")
+
+
+def test_what_is_no_weights_file_is_told_with_what_would_do(tmp_path):
+    Image.new("L", (20, 20)).save(tmp_path / "picture.png")
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "run").mkdir()
+    write_tensors(tmp_path / "checkpoint.safetensors", {}, {"format": "torchdeal-training-1"})
+    known = "gray, color, gray-light"
+    for name, words in {
+        "picture.png": ("not a readable weights file; give", known),
+        "empty.pt": ("it is empty", known),
+        "nosuch": ("no weights at", known),
+        "run": ("is a folder", "best.safetensors"),
+        "checkpoint.safetensors": ("a checkpoint of training", "last.safetensors"),
+    }.items():
+        with pytest.raises((ValueError, OSError)) as error:
+            td.load(tmp_path / name)
+        for word in (name, *words):
+            assert word in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_what_is_no_path_or_no_model_is_told(tmp_path):
+    with pytest.raises(TypeError, match=r"weights are .*gray-light; got DEAL"):
+        td.load(td.DEAL(features=4))
+    with pytest.raises(TypeError, match=r"only a model of torchdeal can be saved.* got OrderedDict"):
+        td.save(td.DEAL(features=4).state_dict(), tmp_path / "x.safetensors")
+    with pytest.raises(TypeError, match="metadata are texts, but 'epoch' is 3"):
+        td.save(td.DEAL(features=4), tmp_path / "x.safetensors", {"epoch": 3})
+    with pytest.raises(FileNotFoundError, match=r"the folder .*no does not exist; create it first"):
+        td.save(td.DEAL(features=4), tmp_path / "no" / "x.safetensors")
+    (tmp_path / "x.safetensors").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder; choose"):
+        td.save(td.DEAL(features=4), tmp_path / "x.safetensors")
+    assert os.listdir(tmp_path) == ["x.safetensors"]

@@ -20,10 +20,12 @@ from torchdeal.model.spline import non_increasing
 
 BUNDLED = ("gray", "color", "gray-light")  # light: half the filters, faster, a tenth of a dB below
 OFFICIAL_MARK = "W1.conv_layers.1.weight"  # in every state dict of the paper's public code
+SUFFIX = ".safetensors"
+CHOICES = f"a {SUFFIX} file of torchdeal, a .pth state dict of DEAL's public code, or one of {', '.join(BUNDLED)}"
 
 
 def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str | None = None) -> DEAL:
-    """A model with trained weights.
+    """A model with trained weights, in float32 whatever the file holds.
 
     Args:
         source: `"gray"`, `"color"` or `"gray-light"` (bundled), a `.safetensors` file of ours, or a `.pth` state dict
@@ -31,27 +33,48 @@ def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str 
         device: where to put it, the CPU if None.
     """
     path = weights_path(source)
-    model = _load_safetensors(path) if path.suffix == ".safetensors" else _load_official(path)
-    for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            raise ValueError(f"{path}: {name} holds NaN or infinite values; the file is damaged")
+    model = _load_safetensors(path) if _is_safetensors(path) else _load_official(path)
+    _check_finite(model, f"{path}: the file is damaged")
     return model.eval().requires_grad_(False).to(device)
 
 
 def save(model: DEAL, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
     """Write the weights, with the configuration, to a `.safetensors` file: all of it or nothing."""
-    from safetensors.torch import save_file
-
+    if not isinstance(model, DEAL):
+        raise TypeError(f"only a model of torchdeal can be saved, such as td.load gives; got {type(model).__name__}")
     path = Path(path)
+    if path.suffix.lower() != SUFFIX:
+        name = path.stem.removesuffix(SUFFIX) or "weights"
+        raise ValueError(f"{path}: weights are saved as {SUFFIX}; name the file {name}{SUFFIX}")
+    _check_finite(model, f"{path}: the weights are not saved")
     configuration = {
         "format": "torchdeal",
         "channels": str(model.channels),
         "boundary": model.boundary.value,
         "features": str(model.features),
     }
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    with replacing(path) as temporary:
-        save_file(state, temporary, {**(metadata or {}), **configuration})
+    write_tensors(path, model.state_dict(), {**(metadata or {}), **configuration})
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """A `.safetensors` file, all of it or nothing; the same content gives the same bytes."""
+    from safetensors.torch import save as serialised
+
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; choose the name of a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist; create it first")
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            raise TypeError(f"metadata are texts, but {key!r} is {value!r}; use json.dumps")
+    content = serialised({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata)
+    # safetensors has the metadata in another order each time: sort its header, which its length comes before.
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at multiples of 8
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(memoryview(content)[8 + length :])
 
 
 def bundled_path(name: str) -> Path:
@@ -61,11 +84,13 @@ def bundled_path(name: str) -> Path:
 
 def weights_path(source: str | os.PathLike[str]) -> Path:
     """The file that `load` would read."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f"weights are {CHOICES}; got {type(source).__name__}")
     path = bundled_path(str(source)) if str(source) in BUNDLED else Path(source)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: give a file in it, such as {path / 'best.safetensors'}")
     if not path.is_file():
-        raise FileNotFoundError(
-            f"no weights at {path}: give a .safetensors or .pth file, or one of {', '.join(BUNDLED)}"
-        )
+        raise FileNotFoundError(f"no weights at {path}: give {CHOICES}")
     return path
 
 
@@ -84,7 +109,7 @@ def last_run(source: str | os.PathLike[str]) -> dict:
     from safetensors import safe_open
 
     path = weights_path(source)
-    if path.suffix != ".safetensors":
+    if not _is_safetensors(path):
         return {}
     with safe_open(path, framework="pt") as file:
         text = (file.metadata() or {}).get("training", "{}")
@@ -100,6 +125,25 @@ def card(name: str) -> dict:
     return json.loads(bundled_path(name).with_suffix(".json").read_text())
 
 
+def _is_safetensors(path: Path) -> bool:
+    """By its name or its beginning; False for what `torch.save` writes, and ValueError for anything else."""
+    if path.suffix.lower() == SUFFIX:
+        return True
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start[4:] == b"\0\0\0\0{":  # the length of a header of less than 4 GB, and the header
+        return True
+    if start.startswith((b"PK", b"\x80")):  # a zip archive, or a pickle
+        return False
+    raise ValueError(f"{path} is not a readable weights file{'' if start else ': it is empty'}; give {CHOICES}")
+
+
+def _check_finite(model: DEAL, what: str) -> None:
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ValueError(f"{what}, since {name} holds NaN or infinite values")
+
+
 def _load_safetensors(path: Path) -> DEAL:
     from safetensors import SafetensorError, safe_open
 
@@ -108,7 +152,11 @@ def _load_safetensors(path: Path) -> DEAL:
             metadata = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a readable .safetensors file ({error}); it may be truncated") from None
+        raise ValueError(
+            f"{path} is not a readable {SUFFIX} file ({error}); it may be truncated: make or get it again"
+        ) from None
+    if metadata.get("format", "").startswith("torchdeal-training"):
+        raise ValueError(f"{path} is a checkpoint of training; the weights are in last.safetensors beside it")
     try:
         channels, boundary = int(metadata["channels"]), Boundary(metadata["boundary"])
         features = int(metadata.get("features", 128))
@@ -116,7 +164,8 @@ def _load_safetensors(path: Path) -> DEAL:
             raise ValueError
     except (KeyError, ValueError):
         raise ValueError(
-            f"{path}: its metadata does not give sensible channels and boundary, so it is not a torchdeal file"
+            f"{path}: its metadata does not give sensible channels and boundary, so it holds another model; "
+            f"give {CHOICES}"
         ) from None
     return _filled(DEAL(channels, boundary, features), state, path)
 
@@ -164,8 +213,10 @@ def _official_names() -> dict[str, str]:
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
-        # weights_only: tensors and plain containers, nothing that runs.
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about details of pickling
+            # weights_only: tensors and plain containers, nothing that runs.
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
             f"{path} holds more than plain tensors and was not loaded, since unpickling it could run code. "
@@ -174,15 +225,17 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         # torch.load raises RuntimeError, EOFError, KeyError, ... for damaged files, none of them documented.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"{path} is not a readable weights file ({reason})") from None
+        raise ValueError(f"{path} is not a readable weights file ({reason}); give {CHOICES}") from None
     for key in ("state_dict", "model_state_dict", "model", "params"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f"{path} is not a state dict")
+        raise ValueError(f"{path} is not a state dict; give {CHOICES}")
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
     if OFFICIAL_MARK not in state or state[OFFICIAL_MARK].ndim != 4:
-        raise ValueError(f"{path}: no tensor named {OFFICIAL_MARK}, so these are not weights of DEAL's public code")
+        raise ValueError(
+            f"{path}: no tensor named {OFFICIAL_MARK}, so these are not weights of DEAL's public code; give {CHOICES}"
+        )
     return state
 
 
@@ -200,5 +253,8 @@ def _filled(model: DEAL, state: dict[str, Tensor], path: Path) -> DEAL:
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ValueError(f"{path} does not fit {model.extra_repr()}: {'; '.join(wrong[:3])}{more}")
+    odd = [f"{name} is {value.dtype}" for name, value in state.items() if not value.is_floating_point()]
+    if odd:
+        raise ValueError(f"{path}: weights are floating-point numbers, but {odd[0]}")
     model.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
     return model
