@@ -136,7 +136,7 @@ def test_not_converged_is_a_warning(deal):
         (["--kernel", "gaussian:1", "--save-degraded", "x.png"], "use it with --simulate"),
         (["--kernel", "gaussian:1", "--simulate", "--save-degraded", "no/x.png"], "does not exist"),
         (["--kernel", "gaussian:1", "--simulate", "--save-degraded", "in.png"], "would overwrite the input"),
-        (["--kernel", "gaussian:1", "--simulate", "--save-degraded", "out.png"], "choose another file"),
+        (["--kernel", "gaussian:1", "--simulate", "--save-degraded", "out.png"], "would be written twice"),
     ],
 )
 def test_bad_options(deal, options, message):

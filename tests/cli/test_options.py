@@ -13,9 +13,9 @@ MISSING = {
     "denoise": {"lam", "model-sigma"},  # both are learned
     "deblur": set(),
     "upscale": set(),
-    "inpaint": set(),
-    "mri": {"channelwise", "data-range"},
-    "ct": {"channelwise", "data-range"},
+    "inpaint": {"recursive"},
+    "mri": {"channelwise", "data-range", "recursive"},
+    "ct": {"channelwise", "data-range", "recursive"},
 }
 
 

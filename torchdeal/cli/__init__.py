@@ -7,21 +7,19 @@ and one way from file to file (`run`: read, pose, solve, write, report).
 from __future__ import annotations
 
 import sys
-import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import torchdeal
-from torchdeal.cli import ct, deblur, denoise, info, inpaint, mri, train, upscale
+from torchdeal.cli import ct, deblur, denoise, info, inpaint, mri, process, train, upscale
 from torchdeal.cli.benchmark import benchmark
-from torchdeal.cli.shared import complain, is_foreseeable
+from torchdeal.cli.shared import complain, in_words, is_foreseeable, messages, print_json
 
 app = typer.Typer(
     name="deal",
     help="Image reconstruction by deep attentive least squares (DEAL).",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -52,12 +50,40 @@ def deal(
 
 
 def main() -> None:
-    """Entry point: every foreseeable failure becomes one line on stderr and a non-zero exit."""
-    warnings.showwarning = lambda message, *_, **__: complain("Warning", str(message))
+    """Entry point: whatever happens ends in words and an exit code, with --json in JSON."""
+    with process.a_command():
+        sys.exit(_exit_code(sys.argv[1:]))
+
+
+def _exit_code(arguments: list[str]) -> int:
     try:
-        app()
+        if "" in arguments:  # an empty path would be the folder that one is in
+            raise ValueError("an argument is empty: give a name, or leave it out")
+        return app(arguments, standalone_mode=False) or 0
+    except typer.Abort:
+        return 130
     except Exception as error:
+        if hasattr(error, "format_message"):  # of typer: the command line is not one of ours
+            return _tell_usage(error, arguments)
+        told = in_words(error) if is_foreseeable(error) else f"{type(error).__name__}: {error}"
+        _tell(told, arguments)
         if not is_foreseeable(error):
             raise
-        complain("Error", str(error))
-        sys.exit(1)
+        return 1
+
+
+def _tell_usage(error: Any, arguments: list[str]) -> int:
+    """What would be right, then what is wrong."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer has shown the help
+        return error.exit_code
+    if error.ctx is not None:
+        messages.print(error.ctx.get_usage(), markup=False)
+        messages.print(f"Try '{error.ctx.command_path} --help' for help.", markup=False)
+    _tell(error.format_message(), arguments)
+    return error.exit_code
+
+
+def _tell(text: str, arguments: list[str]) -> None:
+    complain("Error", text)
+    if "--json" in arguments:
+        print_json({"error": text})

@@ -89,7 +89,7 @@ class SimulatedSinogram(GraySimulation):
 
 
 @with_settings(
-    without=("channelwise", "data_range"),
+    without=("channelwise", "data_range", "recursive"),
     sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated, as that of noise "
     "that differs from bin to bin; with --simulate 1 % of the largest value.",
 )

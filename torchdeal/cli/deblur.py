@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import torch.nn.functional as F
@@ -62,4 +63,5 @@ def deblur(
     settings: Settings,
 ) -> None:
     """Undo a known blur, in gray or colour."""
-    run(Deblurring(settings, Blur(parse_kernel(kernel), boundary)), picture_jobs(paths))
+    jobs = picture_jobs(paths, settings.recursive)
+    run(Deblurring(settings, Blur(parse_kernel(kernel), boundary)), jobs, reads=[Path(kernel)])

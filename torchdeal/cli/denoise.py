@@ -27,4 +27,4 @@ class Denoising(PictureTask):
 @with_settings(without=("lam", "model_sigma"))
 def denoise(paths: Inputs, *, settings: Settings) -> None:
     """Remove white Gaussian noise from images (PNG, JPEG, WebP, TIFF, npy; 8 bit, 16 bit, float)."""
-    run(Denoising(settings), picture_jobs(paths))
+    run(Denoising(settings), picture_jobs(paths, settings.recursive))

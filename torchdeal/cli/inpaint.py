@@ -52,7 +52,7 @@ class Inpainting(PictureTask):
         )
 
 
-@with_settings()
+@with_settings(without=("recursive",))
 def inpaint(
     paths: Annotated[
         list[Path],

@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
+import mimetypes
+import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchdeal.cli.options import Settings
+from torchdeal.cli.shared import complain
 from torchdeal.io import files
 from torchdeal.io.overwriting import refuse_overwriting
 
 Job = tuple[Path, Path]  # input, output
 
+TOLD = 5  # kinds of things that were left out, at most
+
 
 def one_job(source: Path, target: Path) -> list[Job]:
     """For commands from one file to another."""
-    check_distinct(source, target)
+    _check_input(source)
     return [(source, target)]
 
 
-def picture_jobs(paths: list[Path]) -> list[Job]:
-    """For commands with the arguments `IN... OUT`. Makes the folder OUT where there are several inputs."""
+def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
+    """For commands with the arguments `IN... OUT`. Folders that OUT does not have yet are made when they are needed."""
     if len(paths) < 2:
         raise ValueError("give at least one input and then the output: IN... OUT")
     *inputs, out = paths
-    sources = [file for path in inputs for file in _expand(path)]
-    to_folder = len(sources) > 1 or inputs[0].is_dir() or out.is_dir()
-    if to_folder and out.exists() and not out.is_dir():
-        raise ValueError(f"{out}: there are several inputs, so the output must be a folder")
-    targets = [out / source.name if to_folder else out for source in sources]
-    for source, target in zip(sources, targets, strict=True):
-        if targets.count(target) > 1:
+    if len(inputs) > 1 or inputs[0].is_dir() or out.is_dir():
+        _check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
+        found = [(path, out / place) for given in inputs for path, place in _pictures(given, out, recursive)]
+    elif out.suffix:
+        found = [(inputs[0], out)]
+        files.check_place(out)
+    else:
+        raise ValueError(f"{out}: no such folder, nor the name of a picture; create the folder, or add a suffix")
+    times = Counter(target for _, target in found)
+    for source, target in found:
+        if times[target] > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
-        if not source.is_file():
-            raise FileNotFoundError(f"{source}: no such file")
+        _check_input(source)
         files.check_format(target)
-    refuse_overwriting(targets, sources)
-    if to_folder and not out.exists():
-        if not out.parent.is_dir():
-            raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
-        out.mkdir()
-    for target in targets:
-        files.check_writable(target)
-    return list(zip(sources, targets, strict=True))
+        _check_place(target)
+    return found
 
 
 def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]) -> None:
-    """Raise if something that is to be written, also by --save-degraded, is something that is read."""
+    """Raise if something that is to be written, also by --save-degraded, is something that is read, or no file."""
     outputs = [target for _, target in jobs]
     if settings.save_degraded is not None:
         if len(jobs) > 1:
@@ -54,19 +57,90 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
         files.check_writable(settings.save_degraded)
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
+    for path in outputs:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path}: a folder, pipe or device, not a file; choose another output")
 
 
 def check_distinct(source: Path, target: Path) -> None:
-    if not source.is_file():
-        raise FileNotFoundError(f"{source}: no such file")
+    _check_input(source)
     refuse_overwriting([target], [source])
 
 
-def _expand(path: Path) -> list[Path]:
-    """The images in a folder, or the path itself."""
-    if not path.is_dir():
-        return [path]
-    images = sorted(p for p in path.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
-    if not images:
-        raise ValueError(f"{path}: no images in this folder ({', '.join(files.SUFFIXES)})")
-    return images
+def _check_input(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: a folder, pipe or device; give a file")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+
+
+def _check_folder(out: Path, why: str) -> None:
+    if out.is_dir():
+        return
+    looks_like_a_picture = out.suffix.lower() in files.SUFFIXES or (mimetypes.guess_type(out)[0] or "").startswith(
+        "image/"
+    )
+    if out.exists() or looks_like_a_picture:
+        raise ValueError(f"{out}: {why}, so the output must be a folder, and this is the name of a file")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
+
+
+def _check_place(target: Path) -> None:
+    """As `files.check_place`, where the folder may still have to be made."""
+    nearest = next(folder for folder in target.parents if folder.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest}: not a folder, so {target} cannot be written; choose another output")
+    files.check_place(nearest / target.name if nearest != target.parent else target)
+
+
+def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]]:
+    """A file, or those of a folder that are pictures, each with its place in the output. Tells what is left out."""
+    if not given.is_dir():
+        return [(given, Path(given.name))]
+    found: list[Path] = []
+    left_out: Counter[str] = Counter()
+    for place, folders, names in os.walk(given, onerror=_raise):  # does not follow links to folders: no circles
+        reasons = {name: _why_not_entered(Path(place, name), out, recursive) for name in sorted(folders)}
+        folders[:] = [name for name, reason in reasons.items() if reason is None]
+        kinds = {name: _why_not_read(Path(place, name)) for name in sorted(names)}
+        found += [Path(place, name) for name, kind in kinds.items() if kind is None]
+        left_out.update(reason for reason in (*reasons.values(), *kinds.values()) if reason)
+    told = _told(left_out)
+    if not found:
+        raise ValueError(
+            f"{given}: no images in this folder ({', '.join(files.SUFFIXES)}){told and f'; there are {told}'}"
+        )
+    if told:
+        complain("Note", f"{given}: left out {told}")
+    return [(path, path.relative_to(given)) for path in found]
+
+
+def _why_not_entered(folder: Path, out: Path, recursive: bool) -> str | None:
+    """None: it is; an empty text: nobody expects it."""
+    if out.is_dir() and folder.samefile(out):
+        return ""
+    if folder.name.startswith("."):
+        return "hidden"
+    if not recursive:
+        return "in folders (--recursive reads them)"
+    return "links to folders" if folder.is_symlink() else None
+
+
+def _why_not_read(path: Path) -> str | None:
+    if path.name.startswith("."):
+        return "hidden"
+    if not path.is_file():
+        return "pipes, devices or broken links"
+    suffix = path.suffix.lower()
+    return None if suffix in files.SUFFIXES else suffix or "without a suffix"
+
+
+def _told(left_out: Counter[str]) -> str:
+    kinds = [f"{count} {kind}" for kind, count in left_out.most_common(TOLD)]
+    more = left_out.total() - sum(count for _, count in left_out.most_common(TOLD))
+    return ", ".join(kinds + [f"{more} others"] * bool(more))
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -72,6 +72,12 @@ class Settings:
     save_degraded: Annotated[Path | None, _simulating(metavar="FILE", help="Where to write the degraded picture.")] = (
         None
     )
+    recursive: Annotated[
+        bool, typer.Option("--recursive", help="Read folders with all that is in them; OUT gets the same folders.")
+    ] = False
+    skip_existing: Annotated[bool, typer.Option("--skip-existing", help="Leave out what has its output already.")] = (
+        False
+    )
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON report instead of text.")] = False
 
     def __post_init__(self) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,14 @@ import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import Job
-from torchdeal.cli.shared import complain, output
+from torchdeal.cli.shared import complain, print_json, say
 from torchdeal.metrics import psnr, ssim
 from torchdeal.solvers import Status
 
 if TYPE_CHECKING:
     from torchdeal.cli.run import Simulation, Solved
+
+FRAMES_TOLD = 10  # numbers of frames in a message, at most
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class FileReport:
     cg_iterations: int
     distance: float | None  # None: not known
     seconds: float
+    frames: int = 1
+    not_converged: Sequence[int] = ()  # the numbers of those frames, from 1
     simulation: Quality | None = None
     notes: Sequence[str] = ()  # what of the input could not be kept
 
@@ -84,31 +87,51 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
         cg_iterations=sum(int(s.cg_iterations.max()) for s in solutions),
         distance=distance if math.isfinite(distance) else None,
         seconds=round(seconds, 3),
+        frames=len(frames),
+        not_converged=[number for number, solution in enumerate(solutions, 1) if not solution.converged],
         simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
         notes=notes,
     )
 
 
+@dataclass
+class Outcome:
+    """Of all files, so far."""
+
+    results: list[FileReport] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)  # by input: why
+    skipped: list[str] = field(default_factory=list)  # outputs that were there
+
+
 def show(report: FileReport, quiet: bool) -> None:
-    """In words, unless quiet; a result that did not converge is always told of."""
+    """In words, unless quiet; what was lost and what did not converge is always told of."""
     if not quiet:
-        output.print(str(report), soft_wrap=True, markup=False)
+        say(str(report))
         if report.simulation:
-            output.print(f"{report.output}: {report.simulation}", soft_wrap=True, markup=False)
+            say(f"{report.output}: {report.simulation}")
     for note in report.notes:
         complain("Note", f"{report.output}: {note}")
     if not report.converged:
-        remedy = str(Status[report.status]).replace("max_iterations", "--max-iterations")
-        complain("Warning", f"{report.output} did not converge. {remedy}")
+        remedy = Status[report.status].value.replace("max_iterations", "--max-iterations")
+        complain("Warning", f"{report.output} did not converge{_which(report)}. {remedy}")
 
 
-def close(reports: Sequence[FileReport], failures: dict[str, str], as_json: bool) -> None:
-    """All files are done: the JSON report, and exit code 1 if some failed."""
+def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
+    """There will be no more files: the JSON report, and exit code 1 if some failed."""
+    failed = len(outcome.failures)
     if as_json:
-        print(json.dumps({"results": [asdict(report) for report in reports], "failures": failures}, indent=2))
-    if failures:
-        complain("Error", f"{len(failures)} of {len(reports) + len(failures)} images failed")
+        print_json(asdict(outcome) | ({"error": "interrupted"} if stopped else {}))
+    if failed and not stopped:
+        complain("Error", f"{failed} of {len(outcome.results) + failed} images failed")
         raise typer.Exit(1)
+
+
+def _which(report: FileReport) -> str:
+    if report.frames == 1:
+        return ""
+    numbers = [str(number) for number in report.not_converged[:FRAMES_TOLD]]
+    more = len(report.not_converged) - len(numbers)
+    return f" in {len(report.not_converged)} of {report.frames} frames ({', '.join(numbers + ['...'] * bool(more))})"
 
 
 def _compare(simulation: Simulation, x: Tensor) -> Quality:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from torchdeal.cli.jobs import Job, check_outputs
 from torchdeal.cli.options import Settings
-from torchdeal.cli.report import FileReport, close, show, summarise
-from torchdeal.cli.shared import complain, is_foreseeable, progress_bar, reporter
+from torchdeal.cli.report import FileReport, Outcome, close, show, summarise
+from torchdeal.cli.shared import complain, in_words, is_foreseeable, memory_for, progress_bar, reporter
 from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
@@ -101,26 +101,34 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     """
     settings = task.settings
     check_outputs(jobs, settings, reads)
+    done = [job for job in jobs if settings.skip_existing and job[1].exists()]
+    if done:
+        complain("Note", f"{len(done)} of {len(jobs)} are skipped: their outputs exist")
+    outcome = Outcome(skipped=[str(target) for _, target in done])
     models = cache(partial(load, device=settings.torch_device))
-    reports: list[FileReport] = []
-    failures: dict[str, str] = {}
     try:
-        for job in jobs:
-            try:
-                report = restore(job, task, models)
-            except Exception as error:
-                if not is_foreseeable(error) or (len(jobs) == 1 and not settings.as_json):
-                    raise
-                source = str(job[0])
-                failures[source] = str(error)
-                complain("Error", str(error) if source in str(error) else f"{source}: {error}")
-                continue
-            reports.append(report)
-            show(report, quiet=settings.as_json)
-    except KeyboardInterrupt:
+        for job in (job for job in jobs if job not in done):
+            _attempt(job, task, models, outcome, alone=len(jobs) == 1)
+    except (KeyboardInterrupt, SystemExit) as stop:
         complain("Interrupted", "files that were not finished are as they were")
-        raise typer.Exit(130) from None
-    close(reports, failures, settings.as_json)
+        close(outcome, settings.as_json, stopped=True)
+        raise typer.Exit(130) from None if isinstance(stop, KeyboardInterrupt) else stop
+    close(outcome, settings.as_json)
+
+
+def _attempt(job: Job, task: Task, models: Models, outcome: Outcome, alone: bool) -> None:
+    quiet = task.settings.as_json
+    try:
+        report = restore(job, task, models)
+    except Exception as error:
+        if not is_foreseeable(error) or (alone and not quiet):
+            raise
+        source, reason = str(job[0]), in_words(error)
+        outcome.failures[source] = reason
+        complain("Error", reason if source in reason else f"{source}: {reason}")
+    else:
+        outcome.results.append(report)
+        show(report, quiet)
 
 
 def restore(job: Job, task: Task, models: Models) -> FileReport:
@@ -129,21 +137,31 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
     The masks of a whole stack would not fit into memory together.
     """
     (source, target), settings, started = job, task.settings, time.perf_counter()
-    frames, kind = task.read(source)
+    with memory_for(f"to read {source}"):
+        frames, kind = task.read(source)
     for path in filter(None, (target, settings.save_degraded)):
         task.check_target(path, frames, kind)
     solved: list[Solved] = []
     with progress_bar(settings.as_json) as progress:
         for number, frame in enumerate(frames, 1):
-            label = source.name if len(frames) == 1 else f"{source.name} {number}/{len(frames)}"
-            problem = task.pose(frame)
-            solved.append(solve(problem, settings, models, reporter(progress, label, settings.tolerance)))
-            check_finite(solved[-1], f"{source}, frame {number}" if len(frames) > 1 else str(source))
+            of_several = f" {number}/{len(frames)}" if len(frames) > 1 else ""
+            callback = reporter(progress, f"{source.name}{of_several}", settings.tolerance)
+            with memory_for(f"to reconstruct {source}{of_several}"):
+                solved.append(solve(task.pose(frame), settings, models, callback))
+            check_finite(solved[-1], f"{source}{of_several}")
+    with memory_for(f"to write {target}"):
+        notes = _write(task, target, solved, kind)
+    return summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
+
+
+def _write(task: Task[Frame, Kind], target: Path, solved: Sequence[Solved], kind: Kind) -> Sequence[str]:
+    target.parent.mkdir(parents=True, exist_ok=True)  # a folder within that of the output
     notes = task.write(target, [frame.x for frame in solved], kind)
-    if settings.save_degraded:
+    if task.settings.save_degraded:
         simulations = [frame.problem.simulation for frame in solved]
-        task.write(settings.save_degraded, [simulation.degraded for simulation in simulations if simulation], kind)
-    return summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes or ())
+        degraded = [simulation.degraded for simulation in simulations if simulation]
+        task.write(task.settings.save_degraded, degraded, kind)
+    return notes or ()
 
 
 def check_finite(solved: Solved, name: str) -> None:

@@ -1,23 +1,40 @@
-"""What all commands have in common: the two consoles, the device, how errors end."""
+"""What all commands have in common: what they print and how, the device, which errors are told in one line."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 
 from torchdeal import solvers
 from torchdeal.io import files
 
-messages = Console(stderr=True, highlight=False, soft_wrap=True)
-output = Console(highlight=False)
+COLOURS = {"Warning": "yellow", "Note": "cyan"}  # of messages; else red
+SHORT = re.compile(r"out of memory|not enough memory|can't allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+ASKED = re.compile(r"allocate (\d[\d.]*) ?(bytes|[KMGTPE]i?B)")  # how NumPy and torch say how much was too much
+
+
+class Terminal(Console):
+    """Prints what files and their names hold as text: a terminal obeys none of it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+
+messages = Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+output = Terminal(highlight=False, emoji=False)
 
 
 class Device(str, Enum):
@@ -43,18 +60,91 @@ def device_name(choice: Device) -> str:
     return choice.value
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""The text with control characters, invisible ones, and bytes that are no text as escapes such as \x1b."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # how Python keeps the bytes of a file name that are no text
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
 def complain(kind: str, text: str) -> None:
-    colour = {"Warning": "yellow", "Note": "cyan"}.get(kind, "red")
+    """One line on stderr."""
+    colour = COLOURS.get(kind, "red")
     messages.print(f"[bold {colour}]{kind}:[/bold {colour}] ", end="")
-    messages.print(text, markup=False)
+    messages.print(printable(text), markup=False)
 
 
-def is_foreseeable(error: Exception) -> bool:
+def say(text: str) -> None:
+    """One line on stdout."""
+    output.print(printable(text), soft_wrap=True, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """On stdout, in ASCII; numbers that JSON has no word for are null."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (int, str, type(None))) else str(value)
+
+
+class OutOfMemoryError(MemoryError):
+    """Its message says at what, how much was asked for, and what to do."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Of the computer or of the device; some of torch's are plain RuntimeErrors."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(SHORT.search(str(error))))
+
+
+@contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """If memory runs out in this block, the error says that it was for this."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):
+            raise
+        raise _out_of_memory(error, what) from None
+
+
+def _out_of_memory(error: BaseException, what: str) -> OutOfMemoryError:
+    asked = ASKED.search(str(error))
+    size = f" ({_readable(*asked.groups())} more were asked for)" if asked else ""
+    elsewhere = "--device cpu, " if re.search("CUDA|cuFFT|MPS", str(error)) else ""
+    return OutOfMemoryError(f"not enough memory {what}{size}: use {elsewhere}a smaller input, or a part of it")
+
+
+def _readable(number: str, unit: str) -> str:
+    return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else f"{number} {unit}"
+
+
+def is_foreseeable(error: BaseException) -> bool:
     """Whether the message says enough, without a traceback."""
-    memory = type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error)
+    known = isinstance(error, (files.ImageFileError, ValueError, TypeError, OSError))
     missing_extra = isinstance(error, ImportError) and "pip install" in str(error)
-    known = (files.ImageFileError, ValueError, TypeError, OSError, MemoryError)
-    return memory or missing_extra or isinstance(error, known)
+    return known or missing_extra or is_out_of_memory(error)
+
+
+def in_words(error: BaseException) -> str:
+    """What a user is told of a foreseeable error."""
+    if is_out_of_memory(error) and not isinstance(error, OutOfMemoryError):
+        error = _out_of_memory(error, "for this")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def progress_bar(quiet: bool) -> Progress:
@@ -69,7 +159,7 @@ def progress_bar(quiet: bool) -> Progress:
 
 def reporter(progress: Progress, label: str, tolerance: float) -> Callable[[solvers.Progress], None]:
     """A callback that moves the bar: full when the residual, on a log scale, is well below the tolerance."""
-    task = progress.add_task(escape(label), total=1.0, iteration=0, residual=1.0)
+    task = progress.add_task(escape(printable(label)), total=1.0, iteration=0, residual=1.0)
     goal = math.log(min(max(0.1 * tolerance, 1e-12), 0.1))
 
     def report(state: solvers.Progress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -64,4 +65,5 @@ def upscale(
     """Enlarge a picture, in gray or colour (super-resolution)."""
     shift = -(scale - 1) / 2  # from the first of the pixels that become one to their middle
     blur = gaussian_kernel(DEFAULT_STD * scale, shift) if kernel is None else parse_kernel(kernel, shift)
-    run(Upscaling(settings, scale, blur), picture_jobs(paths))
+    reads = [] if kernel is None else [Path(kernel)]
+    run(Upscaling(settings, scale, blur), picture_jobs(paths, settings.recursive), reads)
