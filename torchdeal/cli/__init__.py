@@ -6,6 +6,7 @@ and one way from file to file (`run`: read, pose, solve, write, report).
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
@@ -51,8 +52,11 @@ def deal(
 
 def main() -> None:
     """Entry point: whatever happens ends in words and an exit code, with --json in JSON."""
-    with process.a_command():
-        sys.exit(_exit_code(sys.argv[1:]))
+    try:
+        with process.a_command():
+            sys.exit(_exit_code(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _exit_code(arguments: list[str]) -> int:
@@ -86,4 +90,5 @@ def _tell_usage(error: Any, arguments: list[str]) -> int:
 def _tell(text: str, arguments: list[str]) -> None:
     complain("Error", text)
     if "--json" in arguments:
-        print_json({"error": text})
+        with contextlib.suppress(OSError):  # the error may be that nothing can be printed
+            print_json({"error": text})
