@@ -79,6 +79,103 @@ def test_nothing_to_read_is_an_error(tmp_path):
         read_images([tmp_path / "notes.txt"], channels=1)
 
 
+def pack(path, *files, mode="w"):
+    """An archive of images with these names. Returns where the header of each begins, and where the last one ends."""
+    with tarfile.open(path, mode) as archive:
+        for number, name in enumerate(files):
+            content = io.BytesIO()
+            pixels = np.random.default_rng(number).integers(0, 256, (40, 40), dtype=np.uint8)
+            Image.fromarray(pixels).save(content, "png")
+            member = tarfile.TarInfo(name)
+            member.size = content.tell()
+            content.seek(0)
+            archive.addfile(member, content)
+    with tarfile.open(path) as archive:
+        return [*(member.offset for member in archive.getmembers()), archive.offset]
+
+
+@pytest.mark.parametrize("where", ["at a file", "in a header", "in a file", "in the padding"])
+def test_a_tar_file_that_ends_early_is_an_error(tmp_path, where):
+    path = tmp_path / "set.tar"
+    _, second, third, _ = pack(path, "1.png", "2.png", "3.png")
+    assert len(read_images([path], channels=1, patch=PATCH)) == 3
+    end = {"at a file": third, "in a header": third + 100, "in a file": second + 900, "in the padding": third - 1}[
+        where
+    ]
+    path.write_bytes(path.read_bytes()[:end])
+    with pytest.raises(ValueError, match=r"set\.tar: the tar file is damaged or ends early .*make or get it again"):
+        read_images([path], channels=1, patch=PATCH)
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
+def test_a_compressed_tar_file_that_ends_early_is_an_error(tmp_path, mode):
+    path = tmp_path / "set.tar.z"
+    pack(path, *(f"{n}.png" for n in range(40)), mode=mode)
+    whole = path.read_bytes()
+    assert len(read_images([path], channels=1, patch=PATCH)) == 40
+    for share in (0.01, 0.5, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=r"damaged or ends early|neither an image nor a readable tar"):
+            read_images([path], channels=1, patch=PATCH)
+
+
+def test_a_damaged_header_in_a_tar_file_is_an_error(tmp_path):
+    path = tmp_path / "set.tar"
+    _, second, _, _ = pack(path, "1.png", "2.png", "3.png")
+    content = bytearray(path.read_bytes())
+    content[second : second + 200] = b"\xff" * 200
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or ends early"):
+        read_images([path], channels=1, patch=PATCH)
+
+
+def test_a_huge_file_in_a_tar_file_is_refused_before_it_is_read(tmp_path):
+    path, huge = tmp_path / "set.tar", tarfile.TarInfo("huge.png")
+    huge.size = 2**40
+    path.write_bytes(huge.tobuf() + bytes(1024))
+    with pytest.raises(ValueError, match=r"huge\.png in it has 1048576 MiB; at most 256 MiB are read\. Take it out"):
+        read_images([path], channels=1, patch=PATCH)
+
+
+def test_a_huge_header_in_a_tar_file_is_refused_before_it_is_read(tmp_path):
+    path, header = tmp_path / "set.tar", tarfile.TarInfo("name")
+    _, end = pack(path, "1.png")
+    header.type, header.size = tarfile.XHDTYPE, 2**23
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(header.tobuf())
+        file.truncate(end + 2**24)
+    with pytest.raises(ValueError, match=r"ends early \(a header claims a size of 8388608 bytes\)"):
+        read_images([path], channels=1, patch=PATCH)
+
+
+def test_links_in_a_tar_file_are_not_followed(tmp_path):
+    save(tmp_path / "secret.png", (20, 20))
+    path = tmp_path / "set.tar"
+    pack(path, "1.png")
+    with tarfile.open(path, "a") as archive:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
+            link = tarfile.TarInfo(f"{kind.decode()}/link.png")
+            link.type, link.linkname = kind, str(tmp_path / "secret.png")
+            archive.addfile(link)
+    images = read_images([path], channels=1, patch=PATCH)
+    assert len(images) == 1
+    assert [skipped.reason for skipped in images.skipped] == ["a link or a device, not a file"] * 3
+
+
+def test_files_that_are_no_images_are_not_read_from_a_tar_file(tmp_path):
+    path, film = tmp_path / "set.tar", tarfile.TarInfo("film.mp4")
+    _, end = pack(path, "1.png")
+    film.size = 2**29
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(film.tobuf())
+        file.truncate(end + 512 + film.size + 1024)  # a hole, which takes no room on the disk
+    images = read_images([path], channels=1, patch=PATCH)
+    assert len(images) == 1
+    assert [skipped.is_image for skipped in images.skipped] == [False]
+
+
 def test_the_eight_symmetries_are_eight_and_those_of_the_square():
     patch = torch.arange(9).view(3, 3)
     down, right = _symmetric_grids(3, torch.arange(8).view(-1, 1, 1))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import io
 import os
-import tarfile
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.training.archive import read_members
+
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 MODES = {1: "L", 3: "RGB"}  # Pillow's names; colour becomes gray by the standard luma
 TOO_DEEP = ("I", "F")  # how the names of Pillow's modes with more than 8 bits begin
+AT_ONCE = 32  # files that are held while they are decoded
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,14 @@ class Skipped:
 
     name: str
     reason: str
+
+    @property
+    def is_image(self) -> bool:
+        """By its name, or something else that lies beside the images."""
+        return self.name.lower().endswith(SUFFIXES)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -92,17 +104,19 @@ def read_pictures(
 ) -> tuple[list[np.ndarray], list[Skipped]]:
     """The images of the sources, uint8 `(C, H, W)`, height and width at least `smallest`; and what was skipped."""
     images, skipped = [], []
-    with ThreadPoolExecutor() as pool:  # Pillow decodes without holding up the other threads
-        entries = ((name, data, channels, smallest) for source in sources for name, data in _files(Path(source)))
-        for image in pool.map(_decode, entries):
-            (skipped if isinstance(image, Skipped) else images).append(image)
+    entries = ((name, data, channels, smallest) for source in sources for name, data in _files(Path(source)))
+    with ThreadPoolExecutor() as pool, warnings.catch_warnings():  # Pillow decodes without holding up other threads
+        warnings.simplefilter("ignore")  # what Pillow finds odd in a file that it can read
+        while some := list(islice(entries, AT_ONCE)):
+            for image in pool.map(_decode, some):
+                (skipped if isinstance(image, Skipped) else images).append(image)
     if not images:
-        reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
+        reasons = "; ".join(map(str, skipped[:3]))
         raise ValueError(f"no usable image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))
     return images, skipped
 
 
-def _files(source: Path) -> Iterator[tuple[str, bytes | Path]]:
+def _files(source: Path) -> Iterator[tuple[str, bytes | Path | None]]:
     """Names and contents of the files of a source, in an order that does not depend on the file system."""
     if source.is_dir():
         for path in sorted(p for p in source.rglob("*") if p.is_file()):
@@ -112,27 +126,18 @@ def _files(source: Path) -> Iterator[tuple[str, bytes | Path]]:
     elif source.suffix.lower() in SUFFIXES:
         yield str(source), source
     else:
-        yield from _members(source)
+        for name, content in read_members(source, SUFFIXES):
+            yield f"{source}:{name}", content
 
 
-def _members(source: Path) -> Iterator[tuple[str, bytes]]:
-    """Nothing is unpacked: the files of the archive are read one by one."""
-    try:
-        with tarfile.open(source) as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is not None:
-                    yield f"{source}:{member.name}", content.read()
-    except tarfile.TarError as error:
-        raise ValueError(f"{source}: neither an image nor a readable tar file ({error})") from None
-
-
-def _decode(entry: tuple[str, bytes | Path, int, int]) -> np.ndarray | Skipped:
+def _decode(entry: tuple[str, bytes | Path | None, int, int]) -> np.ndarray | Skipped:
     from PIL import Image
 
     name, data, channels, patch = entry
     if not name.lower().endswith(SUFFIXES):
         return Skipped(name, "not a JPEG, PNG or WebP file")
+    if data is None:
+        return Skipped(name, "a link or a device, not a file")
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
             if picture.mode.startswith(TOO_DEEP):
