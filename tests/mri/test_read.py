@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdeal.mri import KSpaceError, centre_crop, infer_mask, read_kspace
+from torchdeal.mri import KSpaceError, centre_crop, infer_mask, read_kspace, read_maps
 from torchdeal.mri import data as kspace_data
 
 SLICES, COILS, SIZE = 5, 3, (12, 10)
@@ -117,7 +117,10 @@ BAD_ARRAYS = {
     "no slices": (values(0, 2, *SIZE), "empty"),
     "nan": (corrupt(values(COILS, *SIZE)), "NaN"),
     "zero": (np.zeros((COILS, *SIZE), np.complex64), "zero everywhere"),
-    "objects": (np.array([{"a": 1}], object), "allow_pickle|Python objects"),
+    "objects": (np.array([{"a": 1}], object), "holds Python objects, which could execute code"),
+    "texts": (np.array(["a", "b"]), "holds texts, not numbers"),
+    "records": (np.zeros(3, [("re", "f4"), ("im", "f4")]), "holds records with the fields re, im"),
+    "dates": (np.zeros(3, "datetime64[s]"), r"holds datetime64\[s\] values, not numbers"),
 }
 
 
@@ -141,7 +144,7 @@ BAD_FASTMRI = {
     "mask of another size": ({"kspace": values(SLICES, *SIZE), "mask": np.ones(9)}, "mask must be"),
     "empty mask": ({"kspace": values(SLICES, *SIZE), "mask": np.zeros(10)}, "nothing was measured"),
     "no slices": ({"kspace": values(0, *SIZE)}, "slices"),
-    "a group": ({"kspace/inside": values(*SIZE)}, "not readable"),
+    "a group": ({"kspace/inside": values(*SIZE)}, "'kspace' is a group, not a dataset"),
     "something else": ({"image": np.ones(3)}, "neither fastMRI .* it holds image"),
     "nothing": ({}, "it holds nothing"),
 }
@@ -201,7 +204,7 @@ def test_archives_that_explode(tmp_path, monkeypatch):
     [
         ({"image": np.ones(3)}, "no array 'kspace'; it holds image"),
         ({"kspace": values(*SIZE), "mask": np.ones(9)}, "'mask' must be"),
-        ({"kspace": values(*SIZE), "mask": np.array(["a"] * 10)}, "'mask' must be true and false"),
+        ({"kspace": values(*SIZE), "mask": np.array(["a"] * 10)}, "'mask' holds texts, not numbers"),
         ({"kspace": values(*SIZE), "mask": np.zeros(10)}, "nothing was measured"),
         ({"kspace": values(*SIZE), "maps": values(2, *SIZE)}, "'maps' must be"),
         ({"kspace": values(*SIZE), "maps": np.ones((1, *SIZE))}, "'maps' must be complex"),
@@ -259,3 +262,43 @@ def test_centre_crop_keeps_the_middle_in_the_middle(have, wanted):
     assert centre_crop(image.numpy(), (wanted, have)).shape == (2, size, have)
     with pytest.raises(ValueError, match="positive"):
         centre_crop(image, (0, 4))
+
+
+def test_an_archive_that_says_it_has_more_than_it_has(tmp_path):
+    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<c8', 'fortran_order': False, 'shape': (65536, 65536), }"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("kspace.npy", header.ljust(127) + b"\n" + b"\0" * 99)
+    with pytest.raises(KSpaceError, match="'kspace' is damaged: it says that it has 34,359,738,368 bytes"):
+        read_kspace(tmp_path / "a.npz")
+
+
+def test_an_archive_that_unpacks_to_more_than_is_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", kspace=values(*SIZE), unused=np.zeros(10**6))
+    monkeypatch.setattr("torchdeal.io.arrays.MOST_BYTES", 2**20)
+    with pytest.raises(KSpaceError, match=r"unpacks to 0\.0 GiB, more than"):
+        read_kspace(tmp_path / "a.npz")
+
+
+def test_maps_in_a_file(tmp_path):
+    scan = read_kspace(fastmri(tmp_path / "a.h5", values(SLICES, COILS, *SIZE)), index="all")
+    maps = values(COILS, *SIZE, seed=1)
+    np.save(tmp_path / "maps.npy", maps)
+    assert np.array_equal(read_maps(tmp_path / "maps.npy", scan), maps)
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        (values(COILS, 3, 3), r"must have the shape of the k-space, \(5, 3, 12, 10\), got \(3, 3, 3\)"),
+        (corrupt(values(COILS, *SIZE)), "the maps holds? NaN"),
+        (np.zeros((COILS, *SIZE), "U4"), "holds texts, not numbers"),
+        (np.zeros((COILS, *SIZE), [("a", "f4")]), "holds records"),
+        (np.array([{}]), "holds Python objects"),
+    ],
+)
+def test_bad_maps(tmp_path, maps, message):
+    scan = read_kspace(fastmri(tmp_path / "a.h5", values(SLICES, COILS, *SIZE)), index="all")
+    np.save(tmp_path / "maps.npy", maps, allow_pickle=True)
+    with pytest.raises(KSpaceError, match=message) as raised:
+        read_maps(tmp_path / "maps.npy", scan)
+    assert str(raised.value).startswith(f"{tmp_path / 'maps.npy'}: ")

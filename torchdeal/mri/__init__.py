@@ -2,7 +2,7 @@
 
 from torchdeal.mri.calibration import calibration_width, espirit_maps, estimate_noise
 from torchdeal.mri.data import KSpace, KSpaceError, centre_crop, infer_mask
-from torchdeal.mri.read import read_kspace
+from torchdeal.mri.read import read_kspace, read_maps
 from torchdeal.mri.write import check_result_path, write_image
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "estimate_noise",
     "infer_mask",
     "read_kspace",
+    "read_maps",
     "write_image",
 ]

@@ -120,5 +120,6 @@ def check_size(numbers: int) -> None:
     """Refuse what would fill the memory: a damaged or hostile file, or all slices of many."""
     if numbers > LARGEST:
         raise KSpaceError(
-            f"holds {numbers:,} complex numbers, more than {LARGEST:,}: read one slice, or split the file"
+            f"asks for {numbers:,} complex numbers ({numbers / 2**27:,.1f} GiB), more than {LARGEST:,}: "
+            "read one slice, or split the file"
         )

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from torchdeal.mri.data import KSpace, KSpaceError, as_kspace, check_size, choose_slice, infer_mask
+from torchdeal.mri.hdf5 import dataset, text
 
 # Bits of the flags of a line, counted from 1. Lines with one of these hold no part of the image.
 NOT_IMAGE = (19, 23, 24, 26, 27, 28, 29, 30, 31)  # noise, navigation, corrections, feedback, dummies
@@ -35,9 +36,9 @@ class Encoding:
 
 def read_ismrmrd(path: Path, file: Any, index: int | str) -> KSpace:
     """The k-space `(coils, readout, phase encoding)` of one slice, or of all; the mean where a line was repeated."""
-    encoding = _encoding(file["dataset/xml"][()])
-    records = file["dataset/data"]
-    check_size(records.size * records.dtype["head"].itemsize // 8)
+    encoding = _encoding(text(dataset(file, "dataset/xml")))
+    records = dataset(file, "dataset/data")
+    _check_records(records)
     heads = records.fields("head")[:]
     lines = np.flatnonzero(_belongs_to_image(heads, encoding))
     if not len(lines):
@@ -73,8 +74,17 @@ def image_size(header: bytes | str) -> tuple[int, int] | None:
         return None
 
 
-def _encoding(stored: Any) -> Encoding:
-    header = stored if isinstance(stored, (bytes, str)) else np.asarray(stored).ravel()[0]
+def _check_records(records: Any) -> None:
+    fields = records.dtype.names or ()
+    if records.ndim != 1 or not {"head", "data"} <= set(fields):
+        raise KSpaceError("'dataset/data' must be a list of records with 'head' and 'data'")
+    values = (records.dtype["data"].metadata or {}).get("vlen")
+    if values != np.float32:
+        raise KSpaceError(f"'data' of its records must be a list of float32, got {values or records.dtype['data']}")
+    check_size(records.size * records.dtype["head"].itemsize // 8)
+
+
+def _encoding(header: bytes | str) -> Encoding:
     root = _root(header)
     kind = root.findtext("{*}encoding/{*}trajectory", "").strip()
     if kind != "cartesian":
@@ -91,11 +101,11 @@ def _encoding(stored: Any) -> Encoding:
 
 
 def _root(header: bytes | str) -> ElementTree.Element:
-    text = header.decode("utf-8") if isinstance(header, bytes) else header
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # no such header needs them, and they can be made to explode
+    xml = header.decode("utf-8", errors="replace") if isinstance(header, bytes) else header
+    if "<!DOCTYPE" in xml or "<!ENTITY" in xml:  # no such header needs them, and they can be made to explode
         raise KSpaceError("its XML header declares entities, which none of these files needs")
     try:
-        return ElementTree.fromstring(text)
+        return ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
         raise KSpaceError(f"its XML header is damaged ({error})") from None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import zipfile
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from torchdeal.extras import optional
+from torchdeal.io.arrays import ArrayFileError, names_in, read_npy, read_npz
+from torchdeal.mri import hdf5
 from torchdeal.mri.data import (
     ALL,
     MIDDLE,
@@ -27,6 +30,7 @@ from torchdeal.mri.ismrmrd import image_size, read_ismrmrd
 
 HDF5 = (".h5", ".hdf5", ".mrd")
 SUFFIXES = (*HDF5, ".npy", ".npz")
+LONGEST_NAME = 40  # characters of a name in a file that a message shows
 
 
 def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, centered: bool = True) -> KSpace:
@@ -52,7 +56,7 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
         return _read_hdf5(path, index) if suffix in HDF5 else _read_numpy(path, index, centered)
     except ImportError:
         raise
-    except KSpaceError as error:
+    except (KSpaceError, ArrayFileError) as error:
         raise KSpaceError(f"{path}: {error}") from None
     except Exception as error:
         # Decoders raise whatever they like on damaged files: OSError, KeyError, zlib.error, ...
@@ -63,50 +67,54 @@ def read_kspace(path: str | os.PathLike[str], *, index: int | str = MIDDLE, cent
 def _read_hdf5(path: Path, index: int | str) -> KSpace:
     h5py = optional("h5py", "reading HDF5 files", "mri")
     with h5py.File(path, "r") as file:
-        if "kspace" in file:
-            return _read_fastmri(path, file, index)
-        if "dataset/data" in file and "dataset/xml" in file:
+        kspace = hdf5.dataset(file, "kspace")
+        if kspace is not None:
+            return _read_fastmri(path, file, kspace, index)
+        if hdf5.find(file, "dataset/data") is not None and hdf5.find(file, "dataset/xml") is not None:
             return read_ismrmrd(path, file, index)
         raise KSpaceError(
             f"neither fastMRI (a dataset 'kspace') nor ISMRMRD (a group 'dataset' with 'data' and 'xml'); "
-            f"it holds {', '.join(sorted(file)[:8]) or 'nothing'}"
+            f"it holds {_listed(file)}"
         )
 
 
-def _read_fastmri(path: Path, file: Any, index: int | str) -> KSpace:
-    dataset = file["kspace"]
-    if dataset.ndim not in (3, 4) or dataset.size == 0:
-        raise KSpaceError(f"'kspace' must be (slices, H, W) or (slices, coils, H, W), got {dataset.shape}")
-    number = choose_slice(index, len(dataset))
-    chosen = slice(None) if number is None else number
-    check_size(dataset.size if number is None else dataset.size // len(dataset))
-    values = dataset[chosen]
-    values = values if dataset.ndim == 4 else np.expand_dims(values, -3)  # a single coil
+def _read_fastmri(path: Path, file: Any, stored: Any, index: int | str) -> KSpace:
+    if stored.ndim not in (3, 4) or stored.size == 0:
+        raise KSpaceError(f"'kspace' must be (slices, H, W) or (slices, coils, H, W), got {stored.shape}")
+    number = choose_slice(index, len(stored))
+    values = hdf5.numbers(stored, number)
+    values = values if stored.ndim == 4 else np.expand_dims(values, -3)  # a single coil
     kspace = as_kspace(values)
     mask = infer_mask(kspace)  # masks of fastMRI count columns beyond the measured ones, which are zero
-    if "mask" in file:
-        mask = mask & as_mask(file["mask"][()], (kspace.shape[-2], kspace.shape[-1]))
+    stored_mask, header = hdf5.dataset(file, "mask"), hdf5.dataset(file, "ismrmrd_header")
+    if stored_mask is not None:
+        mask = mask & as_mask(hdf5.numbers(stored_mask), (kspace.shape[-2], kspace.shape[-1]))
     return KSpace(
         kspace,
         mask,
         source=f"{path} (fastMRI)",
         slice_index=number,
-        slices=len(dataset),
-        image_size=image_size(file["ismrmrd_header"][()]) if "ismrmrd_header" in file else None,
-        reference=_reference(file, chosen, len(dataset)),
+        slices=len(stored),
+        image_size=None if header is None else image_size(hdf5.text(header)),
+        reference=_reference(file, number, len(stored)),
     )
 
 
-def _reference(file: Any, chosen: Any, slices: int) -> Tensor | None:
+def _reference(file: Any, number: int | None, slices: int) -> Tensor | None:
     for name in ("reconstruction_rss", "reconstruction_esc"):
-        if name in file and file[name].ndim == 3 and len(file[name]) == slices:
-            return torch.from_numpy(np.asarray(file[name][chosen], dtype=np.float32))
+        stored = hdf5.dataset(file, name)
+        if stored is not None and stored.ndim == 3 and len(stored) == slices:
+            return torch.from_numpy(hdf5.numbers(stored, number).astype(np.float32))
     return None
 
 
 def _read_numpy(path: Path, index: int | str, centered: bool) -> KSpace:
     kind = path.suffix.lower().removeprefix(".")
-    kspace, mask, maps = _arrays_of_npz(path) if kind == "npz" else (_array_of_npy(path), None, None)
+    arrays = read_npz(path, ("kspace", "mask", "maps")) if kind == "npz" else {"kspace": read_npy(path)}
+    if "kspace" not in arrays:
+        raise KSpaceError(f"has no array 'kspace'; it holds {_listed(names_in(path))}")
+    kspace, mask, maps = (arrays.get(name) for name in ("kspace", "mask", "maps"))
+    assert kspace is not None
     stack = kspace if kspace.ndim == 4 else kspace[None]
     if stack.ndim == 3:  # one slice, one coil
         stack = stack[None]
@@ -124,21 +132,24 @@ def _read_numpy(path: Path, index: int | str, centered: bool) -> KSpace:
     )
 
 
-def _array_of_npy(path: Path) -> np.ndarray:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header cannot ask for more than is there
-    if not isinstance(values, np.ndarray):
-        raise KSpaceError("does not hold one array; an archive of arrays is .npz")
-    return values
+def read_maps(path: str | os.PathLike[str], scan: KSpace) -> Tensor:
+    """Coil sensitivities in an npy file, of the shape of the k-space of this scan, or of one slice of it."""
+    path = Path(path)
+    if not path.is_file():
+        raise KSpaceError(f"{path}: no such file")
+    shape = tuple(scan.kspace.shape)
+    try:
+        values = read_npy(path)
+        if values.shape not in (shape, shape[-3:]):
+            raise KSpaceError(f"the maps must have the shape of the k-space, {shape}, got {values.shape}")
+        return as_kspace(np.array(values).astype(np.complex64), "the maps")
+    except (OSError, ValueError, EOFError) as error:
+        raise KSpaceError(f"{path}: {error}") from None
 
 
-def _arrays_of_npz(path: Path) -> tuple[Any, ...]:
-    """The k-space, and mask and maps or None."""
-    with zipfile.ZipFile(path) as archive:
-        check_size(sum(entry.file_size for entry in archive.infolist()) // 8)
-    with np.load(path, allow_pickle=False) as arrays:
-        if "kspace" not in arrays:
-            raise KSpaceError(f"has no array 'kspace'; it holds {', '.join(arrays.files[:8]) or 'nothing'}")
-        return tuple(arrays.get(name) for name in ("kspace", "mask", "maps"))
+def _listed(names: Iterable[str]) -> str:
+    shown = [name[:LONGEST_NAME] for name in islice(names, 8)]
+    return ", ".join(sorted(shown)) or "nothing"
 
 
 def _chosen_maps(maps: np.ndarray, shape: tuple[int, ...], number: int | None) -> Tensor:
