@@ -1,50 +1,44 @@
 """Checkpoints: none is lost, and one that cannot be used is refused."""
 
-import errno
-import os
+import contextlib
+import resource
 from dataclasses import replace
 
 import pytest
-import safetensors.torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+import torch
 
 from torchdeal.training import CheckpointError
+from torchdeal.training.folder import CHECKPOINT, LAST
 from torchdeal.training.state import load_checkpoint, save_checkpoint
-from torchdeal.training.trainer import CHECKPOINT, LAST
 
 
 def checkpoint(trainer):
     return trainer.folder / CHECKPOINT
 
 
-def fail_at(monkeypatch, call, error):
-    """From that call on, a file gets half its bytes and the error."""
-    calls = []
-
-    def save(tensors, path, metadata=None):
-        calls.append(path)
-        save_file(tensors, path, metadata)
-        if len(calls) >= call:
-            os.truncate(path, os.path.getsize(path) // 2)
-            raise error
-
-    monkeypatch.setattr(safetensors.torch, "save_file", save)
+@contextlib.contextmanager
+def a_disk_that_takes(size):
+    """Files of at most that many bytes: what is longer gets as many and then an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left")])
-@pytest.mark.parametrize(("call", "name"), [(1, CHECKPOINT), (2, LAST)])
-def test_a_full_disk_leaves_the_files_before(make_trainer, monkeypatch, error, call, name):
+@pytest.mark.parametrize("name", [LAST, CHECKPOINT])
+def test_a_full_disk_leaves_the_files_before(make_trainer, name):
     trainer = make_trainer(engine="packed")
     trainer.run(until=1)
     before = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
-    fail_at(monkeypatch, call, error)
-    with pytest.raises(CheckpointError, match=rf"{name}: could not be written \(.*No space left.* is untouched"):
+    message = rf"{name}: could not be written \(.*too large.* is untouched"
+    with a_disk_that_takes(len(before[name]) // 2 + 4096), pytest.raises(CheckpointError, match=message):
         trainer.run(until=2)
     after = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
     assert after.keys() == before.keys()
     assert after[name] == before[name]
-    assert load_checkpoint(checkpoint(trainer))[1].step == call  # the first file is the checkpoint
+    assert load_checkpoint(checkpoint(trainer))[1].step == 1
 
 
 def test_a_damaged_checkpoint_is_refused(make_trainer):
@@ -64,6 +58,16 @@ def test_what_is_not_a_checkpoint_is_refused(make_trainer, tmp_path):
         make_trainer().resume(trainer.folder / LAST)
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         make_trainer().resume(tmp_path / "nowhere")
+
+
+def test_a_checkpoint_that_holds_nan_is_refused(make_trainer):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=1)
+    tensors, state, settings = load_checkpoint(checkpoint(trainer))
+    tensors["average.kappa"][2] = torch.nan
+    save_checkpoint(checkpoint(trainer), tensors, state, settings)
+    with pytest.raises(CheckpointError, match=r"damaged \(average\.kappa holds NaN"):
+        make_trainer().resume(checkpoint(trainer))
 
 
 def rewrite(trainer, *, drop=None, state=None, config=None):

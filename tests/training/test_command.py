@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 import torchdeal as td
 from torchdeal.training import CheckpointError, ConfigError, Options, train
+from torchdeal.training.folder import BEST, CHECKPOINT, LAST
 from torchdeal.training.run import main
 from torchdeal.training.state import load_checkpoint
-from torchdeal.training.trainer import BEST, CHECKPOINT, LAST
 
 TOML = """
 [model]

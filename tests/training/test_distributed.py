@@ -21,10 +21,10 @@ from torchdeal.operators import Identity
 from torchdeal.training import CheckpointError, Trainer, read_config, read_images
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
+from torchdeal.training.folder import CHECKPOINT, LAST
 from torchdeal.training.run import _processes
 from torchdeal.training.state import load_checkpoint
 from torchdeal.training.step import TrainingStep
-from torchdeal.training.trainer import CHECKPOINT, LAST
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="no gloo")
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import signal
 from dataclasses import replace
 
@@ -15,9 +14,9 @@ from safetensors.torch import load_file
 
 import torchdeal as td
 from torchdeal.training import DivergedError, Report
+from torchdeal.training.folder import BEST, CHECKPOINT, LAST, LOG
 from torchdeal.training.optimiser import learning_rate
 from torchdeal.training.state import load_checkpoint
-from torchdeal.training.trainer import BEST, CHECKPOINT, LAST, LOG
 
 
 def checkpoint(trainer):
@@ -143,14 +142,42 @@ def test_a_run_can_be_called_again(make_trainer):
     assert_same_state(whole, parts)
 
 
-def test_sigint_ends_the_run_after_the_step_and_leaves_the_handler_as_it_was(make_trainer):
-    before = signal.getsignal(signal.SIGINT)
-    trainer = make_trainer(engine="packed", listener=lambda event: os.kill(os.getpid(), signal.SIGINT))
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_run_after_the_step(make_trainer, name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    trainer = make_trainer(engine="packed", listener=lambda event: signal.raise_signal(number))
     trainer.run()
     assert trainer.state.step == 4
-    assert trainer.stop_reason == "SIGINT"
-    assert signal.getsignal(signal.SIGINT) is before
+    assert trainer.stop_reason == name
+    assert signal.getsignal(number) is before
     assert load_checkpoint(checkpoint(trainer))[1].step == 4
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once_and_leaves_what_was_saved(make_trainer):
+    trainer = make_trainer(engine="packed")
+    trainer.run(until=2)
+    saved = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
+
+    def interrupt(event):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    trainer.listener = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    left = {path.name: path.read_bytes() for path in trainer.folder.iterdir()}
+    assert saved.items() <= left.items()
+    assert left.keys() - saved.keys() <= {LOG}
+
+
+def test_a_signal_that_is_ignored_stays_so(make_trainer, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        trainer = make_trainer(engine="packed", listener=lambda event: signal.raise_signal(signal.SIGHUP))
+        assert trainer.run(until=5).step == 5
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # What goes wrong

@@ -106,16 +106,15 @@ def checksum(source: str | os.PathLike[str]) -> str:
 
 def last_run(source: str | os.PathLike[str]) -> dict:
     """How `deal train` made a file: steps, minutes, start, config. Empty where the file does not say."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     path = weights_path(source)
     if not _is_safetensors(path):
         return {}
-    with safe_open(path, framework="pt") as file:
-        text = (file.metadata() or {}).get("training", "{}")
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        with safe_open(path, framework="pt") as file:
+            content = json.loads((file.metadata() or {}).get("training", "{}"))
+    except (SafetensorError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

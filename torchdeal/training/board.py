@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +23,12 @@ class Board:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise ValueError("--tensorboard needs TensorBoard: pip install 'torchdeal[training]'") from None
-        self.writer = SummaryWriter(str(folder))
+        self._open = partial(SummaryWriter, str(folder))
+
+    @cached_property
+    def writer(self) -> Any:
+        """Made when there is something to write: a run that does not begin leaves no folder behind."""
+        return self._open()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Report):
@@ -32,7 +39,8 @@ class Board:
             self._example(event)
 
     def close(self) -> None:
-        self.writer.close()
+        if "writer" in vars(self):
+            self.writer.close()
 
     def _report(self, report: Report) -> None:
         for name in ("loss", "psnr", "lr", "gradient", "iterations", "cg_iterations", "steps_per_second"):

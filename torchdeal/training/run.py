@@ -19,14 +19,16 @@ import torch.distributed as dist
 
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
-from torchdeal.training.config import Config, ConfigError, read_config
-from torchdeal.training.data import ImageSet, read_images
+from torchdeal.training.config import Config, ConfigError, parse_config, read_config
+from torchdeal.training.data import ImageSet, Skipped, read_images
+from torchdeal.training.folder import CHECKPOINT, LAST, check_own, check_place, check_unused
 from torchdeal.training.report import Event, Example, Listener
-from torchdeal.training.state import CheckpointError, RunState
-from torchdeal.training.trainer import CHECKPOINT, DivergedError, Trainer
+from torchdeal.training.state import RunState, check_settings, read_progress
+from torchdeal.training.trainer import DivergedError, Trainer
 from torchdeal.training.validation import Validation
 
-EXIT_CODES = {"SIGTERM": 143, "SIGINT": 130}  # of a process that was stopped, as shells have them
+NAMED = 20  # images that are skipped, at most
+EXIT_CODES = {"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129}  # of a process that was stopped, as shells have them
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,12 @@ class Options:
 
 def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
     """Train as the config says; returns where the run stands, and why it stopped early, if it did."""
-    config = read_config(options.config)
-    checkpoint = options.output / CHECKPOINT
-    if checkpoint.exists() and not options.resume:
-        raise CheckpointError(
-            f"{checkpoint} exists: go on with --resume, or choose another folder with --output, so that nothing is lost"
-        )
-    if options.resume and not checkpoint.exists():  # before the images are read
-        raise CheckpointError(f"{checkpoint}: there is no checkpoint to go on from; leave out --resume")
-    if options.resume and options.start:
-        raise ConfigError("--resume goes on with the weights of the checkpoint: leave out --from")
+    if options.seconds is not None and not options.seconds >= 0:
+        raise ConfigError(f"--seconds should be at least 0, got {options.seconds:g}")
+    config, checkpoint = read_config(options.config), options.output / CHECKPOINT
+    complete = _prepare(options, config, checkpoint, listener)
+    if complete:
+        return complete, None
     with _processes(options.device) as device:
         model = _start(options, config)
         images, validation = _read(options, config, device, listener)
@@ -73,6 +71,31 @@ def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
             listener(f"going on from step {trainer.state.step}")
         state = trainer.run(seconds=options.seconds)
     return state, trainer.stop_reason
+
+
+def _prepare(options: Options, config: Config, checkpoint: Path, listener: Listener) -> RunState | None:
+    """Raise, before the images are read, if something would be lost or cannot be; returns a run that is complete."""
+    base = options.data or options.config.parent
+    read = [options.config, *(base / source for source in (*config.data.train, *config.data.validation))]
+    check_place(options.output, read, options.start)
+    if not options.resume:
+        check_unused(options.output)
+        return None
+    if options.start:
+        raise ConfigError("--resume goes on with the weights of the checkpoint: leave out --from")
+    state, settings = read_progress(checkpoint)
+    check_settings(settings, config, checkpoint)
+    check_own(options.output, state, config)
+    steps, planned = config.optimiser.steps, parse_config(settings).optimiser.steps
+    more = f"To go on, make optimiser.steps in {options.config} larger, and use --resume"
+    if state.step > steps:
+        raise ConfigError(f"{checkpoint}: the run has made {state.step} steps, and optimiser.steps is {steps}. {more}")
+    if state.step == steps and (options.output / LAST).exists():
+        listener(f"the run is complete: {steps} of {steps} steps. {more}")
+        return state
+    if steps != planned:
+        listener(f"the run was to have {planned} steps, and now has {steps}; so has the schedule of its learning rate")
+    return None
 
 
 def _start(options: Options, config: Config) -> DEAL | None:
@@ -94,16 +117,25 @@ def _read(
     base = options.data or options.config.parent
     images = read_images([base / s for s in config.data.train], channels=config.model.channels, patch=config.data.patch)
     listener(f"training images: {images}")
-    for skipped in images.skipped[:5]:
-        listener(f"  skipped {skipped.name}: {skipped.reason}")
-    if len(images.skipped) > 5:
-        listener(f"  and {len(images.skipped) - 5} more")
+    _tell_skipped(images.skipped, listener)
     sources = [base / s for s in config.data.validation]
     smallest = DEAL(config.model.channels, config.model.boundary, 1).min_size
     validation = Validation(sources, config.model.channels, smallest, config.task) if sources else None
     if validation:
         listener(f"validation images: {len(validation.pictures)}")
+        _tell_skipped(validation.skipped, listener)
     return images.to(device), validation
+
+
+def _tell_skipped(skipped: Sequence[Skipped], listener: Listener) -> None:
+    """Images by name; of what else lies beside them the number."""
+    images = [str(entry) for entry in skipped if entry.is_image]
+    for line in images[:NAMED]:
+        listener(f"  skipped {line}")
+    if len(images) > NAMED:
+        listener(f"  skipped {len(images) - NAMED} more images")
+    if len(skipped) > len(images):
+        listener(f"  skipped {len(skipped) - len(images)} files that are not JPEG, PNG or WebP")
 
 
 @contextmanager
@@ -140,7 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         state, reason = train(Options(**vars(given)), tell)
-    except (ValueError, OSError, DivergedError) as error:
+    except (ValueError, OSError, MemoryError, DivergedError) as error:
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:  # before the first step, or asked for twice
+        print("Interrupted: what was saved before is as it was", file=sys.stderr)
+        sys.exit(EXIT_CODES["SIGINT"])
     tell(f"stopped at step {state.step} ({reason}): go on with --resume" if reason else "done")
     sys.exit(EXIT_CODES.get(reason or "", 0))

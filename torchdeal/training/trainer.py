@@ -29,6 +29,7 @@ from torchdeal.model import DEAL
 from torchdeal.training.batches import Batch, Visit, draw, seed_of, visit
 from torchdeal.training.config import Config
 from torchdeal.training.data import ImageSet
+from torchdeal.training.folder import BEST, CHECKPOINT, LAST, LOG, check_own, check_unused
 from torchdeal.training.optimiser import (
     adam,
     clip_gradient,
@@ -49,7 +50,7 @@ from torchdeal.training.state import (
 from torchdeal.training.step import StepResult, TrainingStep
 from torchdeal.training.validation import Validation
 
-CHECKPOINT, BEST, LAST, LOG = "checkpoint.safetensors", "best.safetensors", "last.safetensors", "log.jsonl"
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]  # not on Windows
 BAD_SHARE = 0.1  # of the steps between two reports whose gradient is not finite: more, and the run has diverged
 
 
@@ -102,9 +103,10 @@ class Trainer:
         self.state = RunState(processes=processes, started_from=started_from)
         self.tally = Tally(self.device)
         self.stop_reason: str | None = None
+        self.owns_folder = False  # what is in it was made by this run
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint of the same settings."""
+        """Go on from a checkpoint of the same settings; only the number of steps may be another."""
         tensors, state, settings = load_checkpoint(path)
         check_settings(settings, self.config, path)
         if state.processes != self.state.processes:
@@ -120,9 +122,15 @@ class Trainer:
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"{path}: does not fit the model ({error})") from None
         self.state = state
+        if path.parent.resolve() == self.folder.resolve():
+            check_own(self.folder, state, self.config)
+            self.owns_folder = True
 
     def run(self, *, until: int | None = None, seconds: float | None = None) -> RunState:
         """Train to the end, or to a step, or for so long; a signal ends it after the step. Saves in any case."""
+        if not self.owns_folder:
+            check_unused(self.folder)
+            self.owns_folder = True
         end = self.config.optimiser.steps if until is None else min(until, self.config.optimiser.steps)
         self.stop_reason = None
         started = time.monotonic()
@@ -145,7 +153,7 @@ class Trainer:
         return self.state
 
     def save(self) -> None:
-        """Write the checkpoint, and the averaged weights."""
+        """Write the averaged weights and, last, the checkpoint: where it says that a run is complete, all is there."""
         self._check_finite()
         pool = self._gathered_pool()
         if not self.is_main:
@@ -154,8 +162,8 @@ class Trainer:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser, self.model) | pool
-        save_checkpoint(self.folder / CHECKPOINT, tensors, self.state, dataclasses.asdict(self.config))
         self._save_weights(self.folder / LAST)
+        save_checkpoint(self.folder / CHECKPOINT, tensors, self.state, dataclasses.asdict(self.config))
 
     def _step(self, step: int) -> tuple[Batch, StepResult]:
         seen = visit(step, self.config.iterations)
@@ -301,7 +309,7 @@ class Trainer:
 
 @contextlib.contextmanager
 def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the run after the step that is being made; a second Ctrl-C ends it at once."""
+    """They end the run after the step that is being made; a second Ctrl-C ends it at once."""
 
     def ask(number: int, frame: object) -> None:
         if trainer.stop_reason is not None and number == signal.SIGINT:
@@ -310,9 +318,10 @@ def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
 
     before = {}
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(ValueError):  # not in the main thread
-                before[number] = signal.signal(number, ask)
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                with contextlib.suppress(ValueError):  # not in the main thread
+                    before[number] = signal.signal(number, ask)
         yield
     finally:
         for number, handler in before.items():
