@@ -133,8 +133,8 @@ def test_json_also_warns_and_reports_failures(deal):
 
 def test_an_unknown_format_leaves_no_folder(deal):
     save("in.png")
-    Path("other.bmp").touch()
-    assert deal("denoise", "other.bmp", "in.png", "out")[0] == 1
+    Path("other.gif").touch()
+    assert deal("denoise", "other.gif", "in.png", "out")[0] == 1
     assert not os.path.exists("out")
 
 

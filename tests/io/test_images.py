@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -6,8 +8,11 @@ from hypothesis import strategies as st
 
 from torchdeal.io.images import to_tensor
 
-NUMPY_SHAPES = [(20, 17), (20, 17, 1), (20, 17, 2), (20, 17, 3), (20, 17, 4), (2, 20, 17, 3), (2, 20, 17, 1)]
-TORCH_SHAPES = [(20, 17), (3, 20, 17), (1, 20, 17), (2, 3, 20, 17), (1, 1, 20, 17)]
+NUMPY_SHAPES = [
+    *[(20, 17), (20, 17, 1), (20, 17, 2), (20, 17, 3), (20, 17, 4)],
+    *[(2, 20, 17, 3), (2, 20, 17, 1), (1, 20, 17, 9)],
+]
+TORCH_SHAPES = [(20, 17), (3, 20, 17), (1, 20, 17), (4, 20, 17), (2, 3, 20, 17), (1, 1, 20, 17), (1, 9, 20, 17)]
 
 
 @pytest.mark.parametrize("shape", NUMPY_SHAPES)
@@ -51,7 +56,7 @@ def test_integers_are_rounded_and_clipped(value, error):
 def test_alpha_is_kept_bit_for_bit():
     rng = np.random.default_rng(0)
     rgba = rng.integers(0, 256, (16, 16, 4)).astype(np.uint8)
-    tensor, image_format = to_tensor(rgba)
+    tensor, image_format = to_tensor(rgba, alpha=True)
     assert tensor.shape == (1, 3, 16, 16)
     result = image_format.restore(torch.zeros_like(tensor))
     assert np.array_equal(result[..., 3], rgba[..., 3])
@@ -60,7 +65,7 @@ def test_alpha_is_kept_bit_for_bit():
 
 def test_alpha_of_tensors():
     rgba = torch.rand(2, 4, 16, 16)
-    tensor, image_format = to_tensor(rgba)
+    tensor, image_format = to_tensor(rgba, alpha=True)
     assert tensor.shape == (2, 3, 16, 16)
     result = image_format.restore(torch.zeros_like(tensor))
     assert torch.equal(result[:, 3], rgba[:, 3])
@@ -101,16 +106,65 @@ def test_read_only_and_strided_arrays():
         (np.full((16, 16), np.nan), ValueError, "NaN"),
         (np.full((16, 16), np.inf), ValueError, "NaN or infinite"),
         (np.full((16, 16), 128.0), ValueError, "data_range"),
-        (np.zeros((16, 16), dtype=np.int32), TypeError, "int32"),
-        (np.zeros((16, 16), dtype=bool), TypeError, "bool"),
-        (np.zeros((16, 16), dtype=complex), TypeError, "complex128"),
+        (np.zeros((16, 16), dtype=np.int32), TypeError, "int32, whose white is not known: set data_range"),
+        (np.zeros((16, 16), dtype=bool), TypeError, r"bool: convert it by array.astype\('uint8'\) \* 255"),
+        (torch.zeros(16, 16, dtype=torch.bool), TypeError, "bool: convert it"),
+        (np.zeros((16, 16), dtype=complex), TypeError, "complex128: give its magnitude"),
+        (np.zeros((16, 16), dtype=np.longdouble), TypeError, "float128: convert it by array.astype"),
+        (np.zeros((16, 16), dtype="U3"), TypeError, "pixels are numbers"),
+        (np.zeros((16, 16), dtype=[("r", "u1"), ("g", "u1")]), TypeError, r"fields \(r, g\): stack them as channels"),
+        (np.zeros((16, 16), dtype=object), TypeError, "object: pixels are numbers"),
+        (np.zeros((16, 16), dtype=np.uint64), TypeError, "uint64: convert it"),
         (np.zeros((0, 16)), ValueError, "empty"),
         (np.zeros(16), ValueError, r"\(16,\)"),
-        (np.zeros((5, 16, 16)), ValueError, "at most 4 channels"),
+        (np.zeros((5, 16, 16)), ValueError, r"a stack of gray images is \(B, H, W, 1\)"),
+        (np.zeros((3, 16, 16)), ValueError, r"numpy.moveaxis\(image, -3, -1\)"),
+        (np.zeros((2, 3, 16, 16)), ValueError, r"numpy.moveaxis\(image, -3, -1\)"),
         (torch.zeros(1, 1, 1, 16, 16), ValueError, "must be"),
-        ("picture.png", TypeError, "dtype|must be"),
+        (torch.zeros(2, 16, 16, 3), ValueError, r"permute\(0, 3, 1, 2\)"),
+        (torch.zeros(16, 16, 1), ValueError, r"permute\(2, 0, 1\)"),
+        ("picture.png", TypeError, "a path, 'picture.png', but an array is wanted: read it first"),
+        (Path("picture.png"), TypeError, "a path, 'picture.png', but an array is wanted: read it first"),
     ],
 )
 def test_bad_images(image, error, message):
-    with pytest.raises((error, ValueError), match=message):
+    with pytest.raises(error, match=message):
         to_tensor(image)
+
+
+def test_the_image_with_a_bad_value_is_named():
+    stack = np.zeros((3, 16, 16, 1))
+    stack[1, 5, 5] = np.nan
+    with pytest.raises(ValueError, match="image 2 of 3"):
+        to_tensor(stack)
+
+
+@pytest.mark.parametrize("array", [np.zeros((16, 16)), np.zeros((16, 16, 3)), torch.zeros(1, 3, 16, 16)])
+def test_transparency_that_is_not_there(array):
+    with pytest.raises(ValueError, match="with alpha there are 2 or 4"):
+        to_tensor(array, alpha=True)
+
+
+@pytest.mark.parametrize(
+    ("image", "channels"), [(np.ones((16, 17, 2)), 2), (np.ones((16, 17, 4)), 4), (torch.ones(2, 4, 16, 17), 4)]
+)
+def test_channels_are_channels_unless_they_are_said_to_be_alpha(image, channels):
+    tensor, image_format = to_tensor(image)
+    assert tensor.shape[1] == channels
+    assert image_format.alpha is None
+    assert float(abs(image_format.restore(torch.zeros_like(tensor))).max()) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint32", ">i2"])
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_other_integers_with_a_data_range_never_wrap_around(dtype, of_torch):
+    info = np.iinfo(dtype)
+    array = np.array([[info.min, 0, 100], [info.max, 7, info.min // 2]]).astype(dtype)
+    exact = array.astype(np.dtype(dtype).newbyteorder("="))
+    image = torch.from_numpy(exact) if of_torch else array
+    tensor, image_format = to_tensor(image, data_range=1000)
+    if info.max < 2**53:
+        assert np.array_equal(np.asarray(image_format.restore(tensor)), exact)
+    above, below = (np.asarray(image_format.restore(tensor.float() + step)) for step in (1e17, -1e17))
+    assert above.min() >= info.max - 2**10
+    assert below.max() <= info.min + 2**10

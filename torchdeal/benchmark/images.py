@@ -48,7 +48,8 @@ def named_image(folder: Path, name: str) -> Path:
 def read_image(path: Path) -> Tensor:
     """The image in the file, float32 `(1, C, H, W)` in 0..1, without alpha."""
     try:
-        images = to_tensor(files.read(path).pixels)[0].float()
+        file = files.read(path)
+        images = to_tensor(file.pixels, alpha=file.alpha)[0].float()
     except files.ImageFileError as error:
         raise files.ImageFileError(f"{error}. Mend it, or {REMOVE}.") from None
     except (ValueError, TypeError) as error:
@@ -90,10 +91,10 @@ def read_picture(kind: str, image: Path | None) -> np.ndarray:
         except ImportError:
             raise ValueError("the pictures need scikit-image: pip install 'torchdeal[demo]', or give --image") from None
         return getattr(data, PICTURES[kind])() / 255.0
-    pixels = files.read(image).pixels
-    if pixels.ndim == 4:
+    file = files.read(image)
+    if file.frames > 1:
         raise ValueError(f"{image}: a stack of images; give one image")
-    picture = to_tensor(pixels)[0][0].double()
+    picture = to_tensor(file.pixels, alpha=file.alpha)[0][0].double()
     if kind == "gray":
         return (picture if len(picture) == 1 else luma(picture))[0].numpy()
     if len(picture) != 3:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
 from torch import Tensor
 
-from torchdeal.cli.jobs import check_distinct, picture_jobs
+from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Settings, with_settings
-from torchdeal.cli.pictures import PictureTask
+from torchdeal.cli.pictures import PictureKind, PictureTask
 from torchdeal.cli.run import Problem, run
 from torchdeal.estimation import estimate_known_sigma
 from torchdeal.io import files
 from torchdeal.operators import Mask
 
 RANDOM = "random:"
+ALPHA = "alpha"  # the mask is the transparency of the picture
 
 EXAMPLES = (
     "Examples:\n\n"
     "[bold]deal inpaint damaged.png mask.png whole.png[/bold]   (white in the mask: known)\n\n"
+    "[bold]deal inpaint cutout.png whole.png --mask alpha[/bold]   (what is fully transparent: missing)\n\n"
     "[bold]deal inpaint clean.png whole.png --mask random:0.5 --simulate --save-degraded holes.png[/bold]"
 )
 
@@ -33,8 +36,24 @@ class Inpainting(PictureTask):
     mask_name: str
     mask_for: Callable[[Tensor], Tensor]
 
+    def read(self, path: Path) -> tuple[Sequence[Tensor], PictureKind]:
+        """The mask of a picture that brings its own is its last channel; the result has no transparency then."""
+        frames, (file, image_format) = super().read(path)
+        if self.mask_name != ALPHA:
+            return frames, (file, image_format)
+        if image_format.alpha is None:
+            raise ValueError(f"{path}: has no transparency to be the mask; give the mask as a file")
+        known = torch.from_numpy(image_format.alpha != 0).movedim(-1, 1)
+        if not bool(known.flatten(1).any(1).all()):
+            raise ValueError(f"{path}: all of it is transparent: no pixel is known")
+        pairs = [torch.cat([frame, mask[None].to(frame)], 1) for frame, mask in zip(frames, known, strict=True)]
+        return pairs, (replace(file, alpha=False), replace(image_format, alpha=None))
+
     def pose(self, frame: Tensor) -> Problem:
-        known = self.mask_for(frame)
+        if self.mask_name == ALPHA:
+            frame, known = frame[:, :-1], frame[0, -1] != 0
+        else:
+            known = self.mask_for(frame)
         if known.shape != frame.shape[-2:]:
             raise ValueError(
                 f"{self.mask_name}: the mask is {_size(known)}, the picture {_size(frame)}: make them equal"
@@ -63,7 +82,9 @@ def inpaint(
     mask: Annotated[
         str | None,
         typer.Option(
-            metavar="MASK", help="In place of MASK: the file, or random:SHARE, a simulation where so much is known."
+            metavar="MASK",
+            help="In place of MASK: the file; alpha, the transparency of the picture (fully transparent: missing); or "
+            "random:SHARE, a simulation where so much is known.",
         ),
     ] = None,
     *,
@@ -71,21 +92,22 @@ def inpaint(
 ) -> None:
     """Fill in missing pixels, in gray or colour."""
     source, mask_name, target = _arguments(paths, mask)
-    mask_for = _masks(mask_name, target, settings)
-    run(Inpainting(settings, mask_name, mask_for), picture_jobs([source, target]))
+    task = Inpainting(settings, mask_name, _masks(mask_name, settings))
+    is_file = mask_name != ALPHA and not mask_name.startswith(RANDOM)
+    run(task, picture_jobs([source, target]), reads=[Path(mask_name)] if is_file else [])
 
 
 def read_mask(path: Path) -> Tensor:
     """What is not black, bool `(H, W)`."""
     if path.suffix.lower() in (".jpg", ".jpeg"):
         raise ValueError(f"{path}: JPEG does not keep black as it is; save the mask as PNG")
-    pixels = files.read(path).pixels
-    if pixels.ndim == 3:
-        colours = pixels.shape[-1] - (pixels.shape[-1] in (2, 4))  # without transparency
-        pixels = pixels[..., :colours].any(-1)
-    if pixels.ndim != 2:
-        raise ValueError(f"{path}: a mask is one picture, this file has {pixels.shape}")
-    known = torch.from_numpy(pixels != 0)
+    file = files.read(path)
+    if file.pixels.ndim > 3:
+        raise ValueError(f"{path}: a mask is one picture, this file has {file.pixels.shape}")
+    if np.isnan(file.pixels).any():
+        raise ValueError(f"{path}: the mask holds NaN; write 0 where the picture is missing, and 1 where it is known")
+    known = file.pixels != 0
+    known = torch.from_numpy(known if known.ndim == 2 else known[..., : file.colours].any(-1))
     if not bool(known.any()):
         raise ValueError(f"{path}: the mask is black: no pixel is known")
     return known
@@ -99,11 +121,14 @@ def _arguments(paths: list[Path], mask: str | None) -> tuple[Path, str, Path]:
     raise ValueError("give a picture, its mask and the output: IN MASK OUT, or IN OUT with --mask")
 
 
-def _masks(name: str, target: Path, settings: Settings) -> Callable[[Tensor], Tensor]:
+def _masks(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
     """What is known of a picture: by the file, or at random."""
+    if name == ALPHA:
+        if settings.simulate:
+            raise ValueError("--mask alpha is for pictures with holes; simulate with a file or random:SHARE")
+        return lambda picture: picture  # it brings its own
     if not name.startswith(RANDOM):
         known = read_mask(Path(name))
-        check_distinct(Path(name), target)
         return lambda picture: known
     if not settings.simulate:
         raise ValueError(f"{name}: a random mask is for --simulate")

@@ -62,6 +62,7 @@ class Settings:
         float | None,
         typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
     ] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG files. Default: 95.")] = None
     simulate: Annotated[
         bool,
         _simulating(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,13 @@ from torch import Tensor
 from torchdeal.cli.run import Problem, Simulation, Task, image_range
 from torchdeal.estimation import estimate_sigma
 from torchdeal.io import files
-from torchdeal.io.images import ImageFormat, luma, to_tensor
+from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
+from torchdeal.model import SIGMA_MAX
 from torchdeal.operators import Operator
 from torchdeal.simulate import measure
 
 WHITE = 255.0
+COLOURS = (1, 3)  # that there are models for
 SIMULATED_SIGMA = 2.55  # 1 % of white
 LITTLE = 0.3  # share of the scale: what uses less of it is spread to all of it, for the model
 LEAST_NOISE = 1e-3  # of the range, where it is estimated: about what rounding to 8 bits adds
@@ -31,15 +34,39 @@ PictureKind = tuple[files.ImageFile, ImageFormat]  # what the file was, and its 
 
 @dataclass(frozen=True, eq=False)
 class PictureTask(Task[Tensor, PictureKind]):
-    """Pictures or stacks of them, in gray or colour. A command adds `pose`, by means of `problem`."""
+    """Pictures or stacks of them, in gray or colour. A command adds `pose`, by means of `problem`.
+
+    Each frame is a picture of its own. So is each channel, where there are neither 1 nor 3.
+    """
 
     def read(self, path: Path) -> tuple[Sequence[Tensor], PictureKind]:
         file = files.read(path)
-        white = to_tensor(file.pixels, data_range=self.settings.data_range)[1].data_range  # checked, too
-        pictures, image_format = to_tensor(file.pixels, data_range=white / WHITE)
+        try:
+            pictures, image_format = self._on_common_scale(file)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{path}: {error}") from None
         if self.settings.simulate:  # may crop the picture, but not what is transparent in it
-            image_format = replace(image_format, alpha=None)
-        return pictures.split(1), (file, image_format)
+            image_format, file = replace(image_format, alpha=None), replace(file, alpha=False)
+        frames = pictures if file.colours in COLOURS else pictures.reshape(-1, 1, *file.size)
+        return frames.split(1), (file, image_format)
+
+    def _on_common_scale(self, file: files.ImageFile) -> tuple[Tensor, ImageFormat]:
+        """Pictures `(B, C, H, W)` with white at 255."""
+        pixels = file.pixels[None] if file.pixels.ndim == 3 else file.pixels  # any number of channels
+        as_tensor = partial(to_tensor, pixels, name="picture", alpha=file.alpha)
+        white = self.settings.data_range
+        if white is None and file.pixels.dtype.name in OTHER_INTEGERS:  # that have no white of their own
+            white = max(float(file.pixels.max()) - float(file.pixels.min()), 1.0)
+        white = as_tensor(data_range=white)[1].data_range  # checked, too
+        return as_tensor(data_range=white / WHITE)
+
+    @property
+    def magnification(self) -> int:
+        """How many times more pixels the result has, each way."""
+        return 1
+
+    def check_target(self, path: Path, frames: Sequence[Tensor], kind: PictureKind) -> None:
+        files.check_holds(path, kind[0], self.magnification)
 
     def problem(
         self,
@@ -66,23 +93,38 @@ class PictureTask(Task[Tensor, PictureKind]):
             noise = SIMULATED_SIGMA if sigma is None else sigma
             y = measure(picture, H, noise, self.settings.seed)
             simulation = Simulation(keep(picture), look(y), degraded_by, WHITE)
-            return Problem(y, H, noise, white=self._white(y, H), keep=keep, simulation=simulation)
-        white = self._white(picture, H)
-        noise = max(estimate(picture), LEAST_NOISE * white) if sigma is None else sigma
-        return Problem(picture, H, noise, estimated=sigma is None, white=white, keep=keep)
+            white = _white(self._range(y, H), noise)
+            return Problem(y, H, noise, white=white, keep=keep, simulation=simulation)
+        used = self._range(picture, H)
+        noise = max(estimate(picture), LEAST_NOISE * used) if sigma is None else sigma
+        return Problem(picture, H, noise, estimated=sigma is None, white=_white(used, noise), keep=keep)
 
-    def _white(self, y: Tensor, H: Operator) -> float:
+    def _range(self, y: Tensor, H: Operator) -> float:
         """255, unless the picture uses little of that: then the range of a rough reconstruction."""
         if self.settings.data_range is not None or float(y.max() - y.min()) > LITTLE * WHITE:
             return WHITE
         # What is rough would take a large offset, falling at the border, for a range.
         return image_range(H, y - y.mean())
 
-    def write(self, path: Path, images: Sequence[Tensor], kind: PictureKind) -> None:
+    def write(self, path: Path, images: Sequence[Tensor], kind: PictureKind) -> Sequence[str]:
         file, image_format = kind
         pictures = torch.cat(list(images))
+        pictures = pictures.reshape(-1, file.colours, *pictures.shape[-2:])
         pixels = _with_grown_alpha(image_format, pictures.shape[-2:]).restore(pictures)
-        files.write(path, replace(file, pixels=pixels, white=self.settings.data_range or 1.0))
+        pixels = pixels[0] if file.pixels.ndim == 3 else pixels
+        written = replace(file, pixels=pixels, white=self.settings.data_range or 1.0)
+        if written.size != file.size:
+            written = replace(written, metadata=file.metadata.enlarged(self.magnification, written.size))
+        return files.write(path, written, quality=self.settings.quality)
+
+
+def _white(used: float, noise: float) -> float:
+    """What is white to the model: the range that the picture uses, or more, so that the model knows such noise.
+
+    A picture of one colour uses hardly any range. Spread to all of the scale, its noise would be a hundred times
+    what the model was trained for.
+    """
+    return max(used, min(noise * WHITE / SIGMA_MAX, WHITE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +133,10 @@ class GraySimulation(Task[Tensor, None]):
 
     def read(self, path: Path) -> tuple[Sequence[Tensor], None]:
         file = files.read(path)
-        if file.pixels.ndim == 4:
+        if file.frames > 1:
             raise ValueError(f"{path}: a stack; simulate with one picture")
-        picture = to_tensor(file.pixels)[0].float()
-        return [picture if picture.shape[1] == 1 else luma(picture)], None
+        picture = to_tensor(file.pixels, alpha=file.alpha)[0].float()
+        return [luma(picture) if picture.shape[1] == 3 else picture.mean(1, keepdim=True)], None
 
     def write(self, path: Path, images: Sequence[Tensor], kind: None) -> None:
         write_gray(path, images[0])

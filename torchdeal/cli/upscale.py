@@ -33,6 +33,10 @@ class Upscaling(PictureTask):
     scale: int
     blur: Tensor
 
+    @property
+    def magnification(self) -> int:
+        return 1 if self.settings.simulate else self.scale
+
     def pose(self, frame: Tensor) -> Problem:
         height, width = frame.shape[-2:]
         if self.settings.simulate:  # without the last rows and columns that make no whole pixel when it is shrunk

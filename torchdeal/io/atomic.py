@@ -11,7 +11,11 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place if the block succeeds, and vanishes if it does not."""
+    """A temporary file beside `path` that takes its place if the block succeeds, and vanishes if it does not.
+
+    Where `path` is a link, the file that it leads to is replaced, and the link stays.
+    """
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".torchdeal-", suffix=".tmp")
     os.close(handle)
     temporary = Path(name)

@@ -45,8 +45,7 @@ def read_kernel(path: Path) -> Tensor:
     image = files.read(path)
     values = image.pixels.astype(np.float64)
     if values.ndim == 3:
-        colours = values.shape[-1] - (values.shape[-1] in (2, 4))  # without transparency
-        values = values[..., :colours].mean(-1)
+        values = values[..., : image.colours].mean(-1)
     if values.ndim != 2:
         raise ValueError(f"{path}: a kernel is (height, width), this file has {image.pixels.shape}")
     if not np.isfinite(values).all():

@@ -1,0 +1,254 @@
+"""TIFF, by tifffile: pictures, stacks and hyperstacks, with what ImageJ, OME and others say about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdeal.io import ome
+from torchdeal.io.formats import ImageFile, ImageFileError, atomically, check_amount, from_stored
+from torchdeal.io.metadata import (
+    ORIENTATION,
+    TEXTS,
+    Metadata,
+    TiffExtras,
+    exif_of_texts,
+    texts_of_exif,
+    upright,
+)
+
+OME_SUFFIXES = (".ome.tif", ".ome.tiff")
+RESOLUTION_UNITS = {2: ome.PER_INCH, 3: 1e4}  # in micrometres
+# What a writer makes anew: size, layout and compression of the pixels, resolution, profile, descriptions, software.
+STRUCTURE = {*range(254, 267), 270, 273, 274, *range(277, 285), *range(290, 298), 301, 305, *range(317, 334)}
+STRUCTURE |= {*range(338, 348), *range(512, 522), *range(529, 533), 34675, 50838, 50839}
+ELSEWHERE = {330: "smaller copies of the picture", 34665: "EXIF of the camera", 34853: "EXIF of the place (GPS)"}
+ASCII = 2  # the type of a tag
+IMAGEJ_LAYOUT = ("ImageJ", "images", "channels", "slices", "frames", "hyperstack", "axes", "shape")
+
+
+def read(path: Path) -> ImageFile:
+    """All pages of a TIFF as one picture or stack; an error where they do not fit together."""
+    import tifffile
+
+    with _errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
+        series = list(file.series)
+        _check_series(path, series)
+        first = series[0]
+        check_amount(path, (len(series), *first.shape) if len(series) > 1 else first.shape)
+        arrays = [_asarray(path, one) for one in series]
+        array, axes = (np.stack(arrays), "Q" + first.axes) if len(series) > 1 else (arrays[0], first.axes)
+        return _image_file(path, file, first.keyframe, array, axes)
+
+
+def _image_file(path: Path, file: Any, page: Any, array: np.ndarray, axes: str) -> ImageFile:
+    import tifffile
+
+    array, axes = _in_order(path, array, axes)
+    photometric = tifffile.PHOTOMETRIC(page.photometric).name
+    colormap = None
+    if photometric == "PALETTE" and file.is_imagej:  # gray values that are shown in colours
+        colormap = page.colormap
+    elif photometric == "PALETTE":
+        array, axes = _colours(page.colormap, array), axes + "S"
+    elif photometric not in ("MINISBLACK", "RGB"):
+        raise ImageFileError(f"{path}: a TIFF of kind {photometric}; convert it to plain gray or RGB first")
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * 255
+    orientation = page.tags.valueof(ORIENTATION, default=1)
+    array = upright(array, orientation, rows=axes.index("Y"))
+    pixels, dimensions = from_stored(array, has_channels=axes.endswith("S"))
+    alpha, premultiplied = _transparency(path, page, array.shape[-1] if axes.endswith("S") else 1)
+    metadata = _metadata(file, page, axes[: len(dimensions)], colormap, photometric == "RGB")
+    return ImageFile(pixels, alpha, dimensions, replace(metadata, premultiplied=premultiplied))
+
+
+@contextmanager
+def _errors_raised(path: Path) -> Iterator[None]:
+    """What tifffile only logs: pages that are not there, in a file that ends early."""
+    complaints: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR:
+            complaints.append(record.getMessage())
+        return record.levelno < logging.ERROR
+
+    logger = logging.getLogger("tifffile")
+    logger.addFilter(note)
+    try:
+        yield
+    finally:
+        logger.removeFilter(note)
+    if complaints:
+        raise ImageFileError(f"{path}: damaged, or it ends early ({complaints[0].splitlines()[0]})")
+
+
+def _check_series(path: Path, series: list[Any]) -> None:
+    if not series:
+        raise ImageFileError(f"{path}: holds no picture")
+    kinds = {(one.axes, one.shape, one.dtype) for one in series}
+    if len(kinds) > 1:
+        sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
+        raise ImageFileError(f"{path}: {len(series)} pictures of different kinds ({sizes}); save each as a file")
+    if any(page is None for one in series for page in one.pages):
+        raise ImageFileError(f"{path}: a part of the pictures is in other files; save them as one file")
+    if any(one.dtype is None for one in series):
+        raise ImageFileError(f"{path}: pixels of a kind that is not known; convert it first")
+
+
+def _asarray(path: Path, series: Any) -> np.ndarray:
+    try:
+        return series.asarray()
+    except ValueError as error:
+        if "imagecodecs" not in str(error):
+            raise
+        compression = series.keyframe.compression.name
+        raise ImageFileError(
+            f"{path}: compressed by {compression}: pip install 'torchdeal[tiff]', or save it without compression"
+        ) from None
+
+
+def _in_order(path: Path, array: np.ndarray, axes: str) -> tuple[np.ndarray, str]:
+    """Rows, columns and samples last."""
+    if "Y" not in axes or "X" not in axes:
+        raise ImageFileError(f"{path}: a TIFF with axes {axes}; rows Y and columns X are needed")
+    order = "".join(axis for axis in axes if axis not in "YXS") + "YX" + ("S" if "S" in axes else "")
+    return array.transpose([axes.index(axis) for axis in order]), order
+
+
+def _colours(colormap: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Indices as the colours that they stand for, in 8 bits where these say all."""
+    whole = ((colormap & 255 == 0) | (colormap & 255 == colormap >> 8)).all()
+    table = (colormap >> 8).astype(np.uint8) if whole else colormap
+    return table.T[array]
+
+
+def _transparency(path: Path, page: Any, channels: int) -> tuple[bool, bool]:
+    """Whether the last channel is transparency, and whether colours are multiplied by it."""
+    import tifffile
+
+    extra = [tifffile.EXTRASAMPLE(kind).name for kind in page.extrasamples]
+    if not {"ASSOCALPHA", "UNASSALPHA"} & set(extra):
+        return False, False
+    if len(extra) > 1 or channels not in (2, 4):
+        raise ImageFileError(f"{path}: transparency among {channels} channels; save it with gray or RGB alone")
+    return True, extra == ["ASSOCALPHA"]
+
+
+def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb: bool) -> Metadata:
+    software, details, xml = "", {}, ""
+    if file.is_imagej:
+        software, details = "imagej", dict(file.imagej_metadata or {})
+    elif file.is_ome:
+        software, xml = "ome", file.ome_metadata
+    elif file.is_shaped:
+        software = "shaped"
+        details = {key: value for key, value in file.shaped_metadata[0].items() if key not in ("shape", "axes")}
+    texts = {code: tag.value for code in TEXTS if (tag := page.tags.get(code)) and isinstance(tag.value, str)}
+    if software or texts.get(TEXTS[0], "").startswith('{"shape"'):
+        texts.pop(TEXTS[0], None)  # the description is that of the software
+    if texts.get(0x0131) == "tifffile.py":
+        del texts[0x0131]
+    tags, lost = _other_tags(page)
+    tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
+    across, down = page.get_resolution() if {282, 283} <= set(page.tags.keys()) else (0.0, 0.0)
+    unit = int(page.resolutionunit)
+    resolution = (across, down, unit) if min(across, down) > 0 and (across, down, unit) != (1.0, 1.0, 1) else None
+    extras = TiffExtras(software, axes, details, xml, tuple(tags), resolution, colormap, rgb)
+    if file.series[0].is_pyramidal:
+        lost += ["the smaller copies of the picture: they are not written"]
+    icc = page.tags.valueof(34675, default=b"") or b""
+    return Metadata(icc, exif_of_texts(texts), _dpi(extras), tiff=extras, lost=tuple(lost))
+
+
+def _other_tags(page: Any) -> tuple[list[tuple], list[str]]:
+    """Tags that can be written as they are; and sentences about those that cannot."""
+    tags, lost = [], []
+    for tag in page.tags.values():
+        if tag.code in ELSEWHERE:
+            lost.append(f"{ELSEWHERE[tag.code]}: it is not read")
+        elif tag.code not in STRUCTURE and tag.code not in TEXTS:
+            values = tag.value if isinstance(tag.value, tuple) else (tag.value,)
+            if all(isinstance(value, int | float | str | bytes) for value in values):
+                tags.append((tag.code, int(tag.dtype), tag.count, tag.value, True))
+            else:
+                lost.append(f"the TIFF tag {tag.name}: it is not read")
+    return tags, sorted(set(lost))
+
+
+def _dpi(extras: TiffExtras) -> tuple[float, float] | None:
+    """Pixels per inch, where the unit is known."""
+    if extras.software == "ome":
+        pixel = ome.pixel_size(extras.xml)
+        return None if pixel is None else (ome.PER_INCH / pixel[0], ome.PER_INCH / pixel[1])
+    if extras.resolution is None:
+        return None
+    across, down, unit = extras.resolution
+    length = RESOLUTION_UNITS.get(unit) or ome.MICROMETRES.get(str(extras.details.get("unit", "")))
+    return None if length is None else (across * ome.PER_INCH / length, down * ome.PER_INCH / length)
+
+
+def write(path: Path, image: ImageFile) -> list[str]:
+    """A sentence for each thing that the file does not keep."""
+    import tifffile
+
+    extras = image.metadata.tiff or TiffExtras()
+    stored, options = _arranged(path, image, extras)
+    options |= _sample_options(image, extras)
+    if extras.resolution is not None:
+        options |= {"resolution": extras.resolution[:2], "resolutionunit": extras.resolution[2]}
+    elif image.metadata.dpi is not None and "ome" not in options:
+        options |= {"resolution": image.metadata.dpi, "resolutionunit": 2}
+    if image.metadata.icc:
+        options["iccprofile"] = image.metadata.icc
+    tags, notes = list(extras.tags), list(image.metadata.lost)
+    if image.metadata.tiff is None and image.metadata.exif:
+        texts, more = texts_of_exif(image.metadata.exif)
+        tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
+        notes += ["EXIF beyond author, camera and date: TIFF is written without it"] if more else []
+    options["extratags"] = [(*tag[:3], _encoded(tag[3]), tag[4]) for tag in tags]
+    atomically(path, lambda file: tifffile.imwrite(file, stored, **options))
+    return notes
+
+
+def _arranged(path: Path, image: ImageFile, extras: TiffExtras) -> tuple[np.ndarray, dict[str, Any]]:
+    """The pixels in the dimensions of the input, and what says so, in the terms of the software that wrote it."""
+    stored, axes = image.as_stored(), extras.axes
+    if image.channels == 1 and image.pixels.ndim > 2 and not image.dimensions:
+        stored = stored[..., 0]
+    rows = "YX" if image.channels == 1 else "YXS"
+    is_stack = image.pixels.ndim == 4
+    if extras.software == "ome":
+        xml = ome.for_planes_in_order(extras.xml, *image.size, image.frames)
+        return stored, {"metadata": None, "description": xml.encode()}
+    if path.name.lower().endswith(OME_SUFFIXES):
+        if is_stack and not (axes and ome.KNOWN_AXES.issuperset(axes)):
+            stored, axes = image.pixels.reshape(image.frames, *stored.shape[-len(rows) :]), "Z"
+        return stored, {"ome": True, "metadata": ome.description(axes + rows, image.metadata.dpi)}
+    if extras.software == "imagej":
+        details = {key: value for key, value in extras.details.items() if key not in IMAGEJ_LAYOUT}
+        return stored, {"imagej": True, "metadata": {**details, "axes": axes + rows}}
+    return stored, {"metadata": extras.details | ({"axes": axes + rows} if axes else {})}
+
+
+def _sample_options(image: ImageFile, extras: TiffExtras) -> dict[str, Any]:
+    """What the channels are."""
+    if image.channels == 1:
+        gray = {"photometric": "minisblack"}
+        return gray if extras.colormap is None else {"photometric": "palette", "colormap": extras.colormap}
+    rgb = image.colours == 3 or (extras.rgb and image.colours > 3)
+    kinds = ["unspecified"] * (image.channels - (3 if rgb else 1))
+    if image.alpha:
+        kinds[-1] = "assocalpha" if image.metadata.premultiplied else "unassalpha"
+    options: dict[str, Any] = {"photometric": "rgb" if rgb else "minisblack", "planarconfig": "contig"}
+    return options | ({"extrasamples": kinds} if kinds else {})
+
+
+def _encoded(value: Any) -> Any:
+    return value.encode() + b"\0" if isinstance(value, str) else value
