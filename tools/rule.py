@@ -4,7 +4,7 @@ Each image and scenario is reconstructed once for all of the grid, as a batch: s
 and for each sigma the lam that the rule's formula `kappa(sigma) (noise / sigma)^2` has for it, times `LAM_FACTORS`. The
 images are those for tuning: what the inverse benchmark reports is not among them.
 
-`python tools/rule.py DATA --device cuda --json out.json` reads `DATA/test/Set12` and
+`python tools/rule.py DATA --device cuda --save out.json` reads `DATA/test/Set12` and
 `DATA/kernels/{Levin09, kernels_12}.npz`. It needs torch, numpy, Pillow and safetensors.
 """
 

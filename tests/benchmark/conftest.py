@@ -42,7 +42,7 @@ def command(tmp_path, capsys, monkeypatch):
     def command(benchmark, *arguments):
         code = 0
         try:
-            benchmark.main([*map(str, arguments), "--device", "cpu", "--json", "a.json"])
+            benchmark.main([*map(str, arguments), "--device", "cpu", "--save", "a.json"])
         except SystemExit as stop:
             code = stop.code
         path, captured = tmp_path / "a.json", capsys.readouterr()

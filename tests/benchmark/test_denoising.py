@@ -108,7 +108,7 @@ def test_json_round_trip(tmp_path):
 
 
 def test_a_whole_run_follows_the_protocol(deal, folder, tmp_path, gray):
-    code, out, err = deal(folder, *QUICK, "--json", "a.json")
+    code, out, err = deal(folder, *QUICK, "--save", "a.json")
     assert code == 0
     for word in ("pictures", "weights gray", "2 of 2", "tolerance 0.001"):
         assert word.lower() in out.lower()
@@ -138,7 +138,7 @@ def test_a_whole_run_follows_the_protocol(deal, folder, tmp_path, gray):
 
 
 def test_crop_limit_and_several_noise_levels(deal, folder):
-    options = ("--sigma", 5, "--crop", 24, "--limit", 1, "--max-iterations", 2, "--json", "-")
+    options = ("--sigma", 5, "--crop", 24, "--limit", 1, "--max-iterations", 2, "--json")
     code, out, _ = deal(folder, *QUICK, *options)
     assert code == 0
     content = json.loads(out)
@@ -154,7 +154,7 @@ def test_crop_limit_and_several_noise_levels(deal, folder):
 
 
 def test_starts(deal, folder, tmp_path):
-    code, out, _ = deal(folder, *QUICK, "--crop", 20, "--starts", 1, "--tolerance", 1e-4, "--json", "a.json")
+    code, out, _ = deal(folder, *QUICK, "--crop", 20, "--starts", 1, "--tolerance", 1e-4, "--save", "a.json")
     assert code == 0
     ((level,), _) = BENCHMARK.from_json(tmp_path / "a.json")
     first, second = level.images
@@ -166,7 +166,7 @@ def test_starts(deal, folder, tmp_path):
 
 def test_a_colour_folder_takes_the_colour_model(deal, tmp_path):
     Image.fromarray(data.astronaut()[8:32, 128:152]).save(tmp_path / "a.png")
-    code, out, _ = deal(".", *QUICK, "--json", "-")
+    code, out, _ = deal(".", *QUICK, "--json")
     assert code == 0
     content = json.loads(out)
     assert content["settings"]["weights"]["source"] == "color"
@@ -188,7 +188,7 @@ def test_earlier_results_are_shown_without_measuring(deal, tmp_path):
     assert err == ""
     for text in ("1 of 8", "unknown", "256 x 256", "0123456789ab", "4.png (STALLED) and 2 more", "1 of 1 answers"):
         assert text in " ".join(out.split())
-    assert json.loads(deal("--from", "a.json", "--json", "-")[1]) == json.loads((tmp_path / "a.json").read_text())
+    assert json.loads(deal("--from", "a.json", "--json")[1]) == json.loads((tmp_path / "a.json").read_text())
 
 
 def test_an_interrupted_run_keeps_the_levels_that_were_finished(deal, folder, monkeypatch, tmp_path):
@@ -200,7 +200,7 @@ def test_an_interrupted_run_keeps_the_levels_that_were_finished(deal, folder, mo
         return reconstruct(*arguments, sigma=sigma, **options)
 
     monkeypatch.setattr(denoising, "reconstruct", interrupted)
-    options = ("--sigma", 25, "--limit", 1, "--crop", 24, "--json", "a.json")
+    options = ("--sigma", 25, "--limit", 1, "--crop", 24, "--save", "a.json")
     code, out, err = deal(folder, *QUICK, *options)
     assert code == 130
     assert out == ""
@@ -228,7 +228,7 @@ def test_an_interrupted_run_keeps_the_levels_that_were_finished(deal, folder, mo
         (["pictures", "--starts", "-1"], "starts must be at least 0"),
         (["pictures", "--threads", "0"], "threads must be at least 1"),
         (["pictures", "--model", "grey"], "no weights at grey"),
-        (["pictures", "--json", "no/a.json"], "does not exist"),
+        (["pictures", "--save", "no/a.json"], "does not exist"),
         (["--from", "missing.json"], "missing.json"),
         (["--from", "other.json"], "does not hold results"),
     ],
@@ -252,7 +252,7 @@ def test_bad_input_is_one_clear_line(deal, folder, tmp_path, arguments, message)
 
 
 def test_runs_on_a_bare_machine(bare_machine, folder, tmp_path):
-    done = bare_machine("denoising", "pictures", "--json", "a.json", "--crop", "24", "--tolerance", "1e-2", *QUICK)
+    done = bare_machine("denoising", "pictures", "--save", "a.json", "--crop", "24", "--tolerance", "1e-2", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "all: " in done.stderr
     assert "| 2 of 2 |" in " ".join(done.stdout.split())

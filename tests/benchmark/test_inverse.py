@@ -200,7 +200,7 @@ def test_bad_input_is_one_clear_line(run, folder, tmp_path, arguments, message):
 
 def test_unknown_problem(run, folder, capsys):
     with pytest.raises(SystemExit) as stop:
-        inverse.BENCHMARK.main([str(folder), "--problem", "microscopy", "--json", "a.json"])
+        inverse.BENCHMARK.main([str(folder), "--problem", "microscopy", "--save", "a.json"])
     assert stop.value.code == 2
     assert "superresolution" in capsys.readouterr().err
 

@@ -136,7 +136,7 @@ def test_time_in_the_recorder_does_not_count(monkeypatch):
 
 
 def test_a_whole_run(deal, tmp_path):
-    code, out, err = deal(*QUICK, "--json", "a.json", "--plot", "a.png")
+    code, out, err = deal(*QUICK, "--save", "a.json", "--plot", "a.png")
     assert code == 0
     for word in ("paper-literal", "tight reference", "ours, default", "s to 1e-3", "float64", "CONVERGED", "PSNR"):
         assert word in out
@@ -165,11 +165,11 @@ def test_earlier_results_are_shown_without_measuring(deal, tmp_path):
     assert "> 100 (> 25 x)" in out
     assert "stopped after 100 s at distance 5.0e-03" in out
     assert "<svg" in (tmp_path / "b.svg").read_text()
-    assert json.loads(deal("--from", "a.json", "--json", "-")[1]) == json.loads((tmp_path / "a.json").read_text())
+    assert json.loads(deal("--from", "a.json", "--json")[1]) == json.loads((tmp_path / "a.json").read_text())
 
 
 def test_a_baseline_is_stopped(deal, tmp_path):
-    options = ("--methods", "paper-literal", "--max-seconds", 1e-6, "--json", "a.json")
+    options = ("--methods", "paper-literal", "--max-seconds", 1e-6, "--save", "a.json")
     assert deal(*LOOSE, *options)[0] == 0
     ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
     baseline = result.measurement("paper-literal")
@@ -186,7 +186,7 @@ def test_an_interrupted_run_keeps_what_it_has(deal, monkeypatch, tmp_path):
         return solve(method, *arguments, **options)
 
     monkeypatch.setattr(speed, "solve", interrupted)
-    options = ("--methods", "default,paper-literal", "--json", "a.json")
+    options = ("--methods", "default,paper-literal", "--save", "a.json")
     code, out, err = deal(*LOOSE, *options)
     assert code == 130
     assert out == ""
@@ -221,7 +221,7 @@ def test_an_image_of_ones_own_in_colour(tmp_path):
         (["--model", "grey"], "no weights at grey"),
         (["--plot", "a.xyz"], "unknown format for a plot"),
         (["--plot", "no/a.png"], "does not exist"),
-        (["--json", "no/a.json"], "does not exist"),
+        (["--save", "no/a.json"], "does not exist"),
         (["--from", "missing.json"], "missing.json"),
         (["--from", "other.json"], "does not hold results"),
     ],
@@ -239,7 +239,7 @@ def test_bad_input_is_one_clear_line(deal, tmp_path, arguments, message):
 
 def test_runs_on_a_bare_machine(bare_machine, tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32), dtype=np.uint8)).save(tmp_path / "a.png")
-    done = bare_machine("speed", "--image", "a.png", "--json", "a.json", "--methods", "default", *LOOSE)
+    done = bare_machine("speed", "--image", "a.png", "--save", "a.json", "--methods", "default", *LOOSE)
     assert done.returncode == 0, done.stderr
     assert "ours, default: " in done.stderr
     assert "| ours, default |" in done.stdout

@@ -157,7 +157,7 @@ def test_interrupted(folder, tmp_path, monkeypatch, capsys):
     names = ["--image", "03", "--image", "04", "--problem", "blur-k3-7.65", "--lam-only"]
     path = tmp_path / "a.json"
     with pytest.raises(SystemExit) as stop:
-        rule.BENCHMARK.main([str(folder), *names, *QUICK, "--max-iterations", "1", "--json", str(path)])
+        rule.BENCHMARK.main([str(folder), *names, *QUICK, "--max-iterations", "1", "--save", str(path)])
     assert stop.value.code == 130
     assert capsys.readouterr().err.endswith(f"\nInterrupted: the images that were finished are in {path}\n")
     assert [grid["image"] for grid in json.loads(path.read_text())["results"]] == ["03.png"]

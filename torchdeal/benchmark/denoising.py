@@ -4,7 +4,7 @@ The noise starts anew for every image: `numpy.random.RandomState(0)` draws `norm
 gray and `(H, W, 3)` for colour, which is added as float32 to the image in 0..1 and not clipped. `lam` is the learned
 `kappa(sigma)`, the answer is clipped to 0..1, and PSNR has a data range of 1. One image at a time; means over images.
 
-    python -m torchdeal.benchmark.denoising FOLDER --json out.json      # on a bare machine with a GPU
+    python -m torchdeal.benchmark.denoising FOLDER --save out.json      # on a bare machine with a GPU
     deal benchmark denoising --from out.json                            # anywhere
 """
 
@@ -31,7 +31,7 @@ CONVERGED = Status.CONVERGED.name
 SIGMAS = (5.0, 15.0, 25.0)
 MANY_ITERATIONS = 60  # images that need more outer iterations than this are counted
 APART = 1e-3  # relative difference from which the answers from two starts count as different
-NAMED = 5  # images that did not converge, at most; --json has all
+NAMED = 5  # images that did not converge, at most; --save has all
 
 
 @dataclass(frozen=True, kw_only=True)

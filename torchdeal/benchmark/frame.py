@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NoReturn, TextIO, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -27,12 +27,15 @@ from torchdeal.benchmark.plan import Plan, Settings, add_options, is_argument
 from torchdeal.extras import optional
 from torchdeal.io.atomic import replacing
 from torchdeal.io.files import ImageFileError, check_place
+from torchdeal.io.overwriting import refuse_overwriting
+from torchdeal.io.printable import printable
 from torchdeal.solvers import Solution
 
 Say = Callable[[str], None]
 P = TypeVar("P", bound=Plan)
 R = TypeVar("R")
 
+JSON = "--json"
 PLOT_FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -152,25 +155,33 @@ class Benchmark(Generic[P, R]):
     plot: Callable[[list[R], Settings, Path], None] | None = None
     tool: str = ""  # what it is for, where it is one of tools/, not of `deal benchmark`
 
-    def main(self, arguments: Sequence[str] | None = None, prog: str | None = None) -> None:
-        """The command. What is wrong with the input ends it with one line; Ctrl-C says where the finished units are."""
-        prog = prog or (f"python tools/{self.name}.py" if self.tool else f"python -m torchdeal.benchmark.{self.name}")
-        parsed = vars(self._parser(prog).parse_args(arguments))
-        given = {name: value for name, value in parsed.items() if value is not None and value != []}
-        to_print = given.get("json") == "-"
-        file = None if to_print or "json" not in given else Path(given["json"])
+    def main(self, arguments: Sequence[str] | None = None) -> None:
+        """The command on a bare machine: what is wrong with the input ends it with one line."""
+        prog = f"python tools/{self.name}.py" if self.tool else f"python -m torchdeal.benchmark.{self.name}"
+        arguments = sys.argv[1:] if arguments is None else arguments
         try:
-            results, settings = self._results(given, file, prog)
-            for part in [self.to_json(results, settings)] if to_print else self.show(results, settings):
-                print(part)
+            self.run(arguments, prog)
+        except (ImageFileError, ImportError, ValueError, OSError, MemoryError) as error:
+            tell(f"Error: {error}", sys.stderr)
+            if JSON in arguments:
+                print(json.dumps({"error": str(error)}))
+            sys.exit(getattr(error, "exit_code", 1))
+
+    def run(self, arguments: Sequence[str], prog: str) -> None:
+        """Measure and show, or raise what is wrong with the input. Ctrl-C says where the finished units are."""
+        parsed = vars(self._parse(arguments, prog))
+        given = {name: value for name, value in parsed.items() if value is not None and value != []}
+        try:
+            results, settings = self._results(given, prog)
+            parts = [self.to_json(results, settings)] if "json" in given else self.show(results, settings)
+            for part in parts:
+                tell(str(part), sys.stdout)
             if self.plot and "plot" in given:
                 self.plot(results, settings, given["plot"])
-        except (ImageFileError, ImportError, ValueError, OSError) as error:
-            print(f"Error: {error}", file=sys.stderr)
-            sys.exit(1)
         except KeyboardInterrupt:
+            file = given.get("save")
             left = f"the {self.units} that were finished are in {file}" if file else "nothing was kept"
-            print(f"Interrupted: {left}", file=sys.stderr)
+            tell(f"Interrupted: {left}", sys.stderr)
             sys.exit(130)
 
     def to_json(self, results: list[R], settings: Settings) -> str:
@@ -185,35 +196,41 @@ class Benchmark(Generic[P, R]):
             content = json.loads(path.read_text())
             if content["format"] != self._format:
                 raise ValueError
-            return decoded(list[self.result], content[self.key], self.missing), content["settings"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path}: does not hold results of deal benchmark {self.name} --json") from None
+            results = decoded(list[self.result], content[self.key], self.missing)
+            list(self.show(results, content["settings"]))  # all that is shown is there
+            return results, content["settings"]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise ValueError(f"{path}: does not hold results that deal benchmark {self.name} --save wrote") from None
 
     @property
     def _format(self) -> str:
         return f"torchdeal-benchmark-{self.name}-1"
 
-    def _parser(self, prog: str) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(
-            prog, description=self.tool or BENCHMARKS[self.name], argument_default=argparse.SUPPRESS
-        )
+    def _parse(self, arguments: Sequence[str], prog: str) -> argparse.Namespace:
+        parser = _Parser(prog, description=self.tool or BENCHMARKS[self.name], argument_default=argparse.SUPPRESS)
         add_options(parser, self.plan)
-        parser.add_argument("--json", metavar="FILE", help="write all results as JSON; - prints them instead")
+        parser.add_argument(JSON, action="store_true", help="print all results as JSON instead of tables")
+        parser.add_argument("--save", metavar="FILE", type=Path, help="also write them to a JSON file, as they come")
         parser.add_argument(
-            "--from", metavar="FILE", type=Path, help="show the results in a --json file, measure nothing"
+            "--from", metavar="FILE", type=Path, help="show the results in a file of --save, measure nothing"
         )
         if self.plot:
             shown = f"draw them to a file ({', '.join(PLOT_FORMATS)})"
             parser.add_argument("--plot", metavar="FILE", type=Path, help=shown)
-        return parser
+        known, others = parser.parse_known_args(arguments)
+        if others:
+            parser.error(f"there is no place for {' '.join(others)}; a file for the results is --save FILE")
+        return known
 
-    def _results(self, given: dict[str, Any], file: Path | None, prog: str) -> tuple[list[R], Settings]:
-        """Read or measured."""
+    def _results(self, given: dict[str, Any], prog: str) -> tuple[list[R], Settings]:
+        """Read or measured. What cannot be written, or would replace something that is read, is refused before."""
+        file, outputs = given.get("save"), [given[name] for name in ("save", "plot") if name in given]
         if file:
-            check_place(file)
+            _check_save(file)
         if "plot" in given:
             _check_plot(given["plot"])
         if "from" in given:
+            refuse_overwriting(outputs, [given["from"]])
             results, settings = self.from_json(given["from"])
             self._save(file, results, settings)
             return results, settings
@@ -221,13 +238,15 @@ class Benchmark(Generic[P, R]):
             if is_argument(item) and item.name not in given:
                 raise ValueError(f"give {item.metadata['about']}: {prog} {item.name.upper()}")
         chosen: dict[str, Any] = {item.name: given[item.name] for item in fields(self.plan) if item.name in given}
-        return self._measure(self.plan(**chosen), file)
+        plan = self.plan(**chosen)
+        refuse_overwriting(outputs, plan.reads() if any(path.exists() for path in outputs) else ())
+        return self._measure(plan, file)
 
     def _measure(self, plan: P, file: Path | None) -> tuple[list[R], Settings]:
         started = time.perf_counter()
 
         def say(line: str) -> None:
-            print(f"[{time.perf_counter() - started:7.1f} s] {line}", file=sys.stderr, flush=True)
+            tell(f"[{time.perf_counter() - started:7.1f} s] {line}", sys.stderr)
 
         if plan.threads:
             torch.set_num_threads(plan.threads)
@@ -240,6 +259,28 @@ class Benchmark(Generic[P, R]):
         if file:
             with replacing(file) as temporary:
                 temporary.write_text(self.to_json(results, settings) + "\n")
+
+
+class UsageError(ValueError):
+    """Arguments that do not belong to the command."""
+
+    exit_code = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def tell(text: str, stream: TextIO) -> None:
+    """A line, or several; names of files are shown, whatever they hold."""
+    print(printable(text, keep="\n"), file=stream, flush=True)
+
+
+def _check_save(path: Path) -> None:
+    if path.suffix.lower() != ".json":
+        raise ValueError(f"{path}: results are saved as JSON; take a name that ends in .json, or {JSON} to print them")
+    check_place(path)
 
 
 def _check_plot(path: Path) -> None:

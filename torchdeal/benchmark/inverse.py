@@ -9,7 +9,7 @@ every image:
 - DEAL with sigma and lam of the paper, where it states them;
 - DEAL with its lam tuned as that of total variation is, at the sigma of the rule: what the rule loses.
 
-`python -m torchdeal.benchmark.inverse DATA --problem deblur --json out.json` reads `DATA/test/{Set12, CBSD68, MRI-knee,
+`python -m torchdeal.benchmark.inverse DATA --problem deblur --save out.json` reads `DATA/test/{Set12, CBSD68, MRI-knee,
 CT}` and `DATA/kernels/{Levin09, kernels_12}.npz`. It needs torch, numpy and Pillow, and for CT scikit-image.
 """
 

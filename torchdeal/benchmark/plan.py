@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import torch
 
+from torchdeal.io.files import SUFFIXES
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 Settings = dict[str, Any]  # of a run, as its JSON has them
@@ -64,6 +66,16 @@ class Plan:
     def recorded(self) -> Settings:
         """For the JSON. Paths by name: they mean nothing on another machine. Weights are told with their checksum."""
         return {item.name: _recorded(getattr(self, item.name)) for item in fields(self) if item.name != "model"}
+
+    def reads(self) -> Iterator[Path]:
+        """The files that are read, or could be: all images and kernels in a folder and those below it."""
+        for value in (getattr(self, item.name) for item in fields(self)):
+            if isinstance(value, Path):
+                yield value
+                below = (path for pattern in ("*", "*/*", "*/*/*") for path in value.glob(pattern))
+                yield from (path for path in below if path.suffix.lower() in (*SUFFIXES, ".npz"))
+        if getattr(self, "model", None):
+            yield Path(self.model)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 Every method gets the same weights, noisy picture, start (zero) and precision (float32, no TF32), so that all look for
 the same fixed point. That point is found beforehand, more accurately; afterwards each iterate is compared with it.
 
-    python -m torchdeal.benchmark.speed --image x.png --json out.json    # on a bare machine with a GPU
+    python -m torchdeal.benchmark.speed --image x.png --save out.json    # on a bare machine with a GPU
     deal benchmark speed --from out.json --plot out.png                  # anywhere
 """
 

@@ -73,7 +73,7 @@ def _exit_code(arguments: list[str]) -> int:
         _tell(told, arguments)
         if not is_foreseeable(error):
             raise
-        return 1
+        return getattr(error, "exit_code", 1)
 
 
 def _tell_usage(error: Any, arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ benchmark = typer.Typer(help="Measure, on this machine, what the documents claim
 def _forward(context: typer.Context) -> None:
     name = context.info_name
     module = import_module(f"torchdeal.benchmark.{name}")
-    module.BENCHMARK.main(context.args, prog=f"deal benchmark {name}")
+    module.BENCHMARK.run(context.args, f"deal benchmark {name}")
 
 
 for _name, _about in BENCHMARKS.items():

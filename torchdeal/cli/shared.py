@@ -19,6 +19,7 @@ from rich.segment import Segment
 
 from torchdeal import solvers
 from torchdeal.io import files
+from torchdeal.io.printable import printable
 
 COLOURS = {"Warning": "yellow", "Note": "cyan"}  # of messages; else red
 SHORT = re.compile(r"out of memory|not enough memory|can't allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
@@ -58,19 +59,6 @@ def device_name(choice: Device) -> str:
     if choice is Device.mps and not torch.backends.mps.is_available():
         raise ValueError("no MPS device is available: use --device cpu")
     return choice.value
-
-
-def printable(text: str, keep: str = "") -> str:
-    r"""The text with control characters, invisible ones, and bytes that are no text as escapes such as \x1b."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # how Python keeps the bytes of a file name that are no text
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode()
 
 
 def complain(kind: str, text: str) -> None:
