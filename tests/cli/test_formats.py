@@ -105,6 +105,14 @@ def test_alpha_of_a_file_is_not_denoised(deal):
         assert file.pages[0].extrasamples == (tifffile.EXTRASAMPLE.ASSOCALPHA,)
 
 
+def test_a_simulation_is_without_alpha(deal):
+    Image.fromarray(pixels("astronaut", 20).round().astype(np.uint8)).convert("RGBA").save("in.png")
+    code, out, _ = deal("denoise", "in.png", "out.jpg", *QUICK, "--simulate", "--json")
+    assert code == 0
+    assert only_result(out)["model"] == "color"
+    assert Image.open("out.jpg").mode == "RGB"
+
+
 def test_a_stack_in_npy(deal):
     stack = np.stack([gray(row=100), gray(row=200)]) / 255
     np.save("in.npy", stack)

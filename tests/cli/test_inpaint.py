@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from cli.helpers import load, noise, only_result, pixels, psnr, save
+from PIL import Image
 
 QUICK = ("--tolerance", "3e-2")
 
@@ -42,6 +43,28 @@ def test_the_mask_as_an_option_in_colour(deal):
     assert psnr(load("out.png")[10:14], clean[10:14]) > 20
 
 
+def test_what_is_transparent_is_missing(deal):
+    clean, picture, known = damaged()
+    Image.fromarray(np.stack([picture.round().clip(0, 255), known * 255], -1).astype(np.uint8)).save("in.png")
+    save("gray.png", picture)
+    save("mask.png", known * 255)
+    assert deal("inpaint", "in.png", "out.png", "--mask", "alpha", *QUICK)[::2] == (0, "")
+    assert deal("inpaint", "gray.png", "mask.png", "expected.png", *QUICK)[::2] == (0, "")
+    assert load("out.png").shape == clean.shape  # all is known now
+    assert np.array_equal(load("out.png"), load("expected.png"))
+
+
+def test_a_mask_of_truth_values(deal):
+    clean, picture, known = damaged(24)
+    save("in.png", picture)
+    save("mask.png", known * 255)
+    np.save("mask.npy", known)
+    for mask in ("mask.png", "mask.npy"):
+        assert deal("inpaint", "in.png", mask, f"{mask}.png", "--sigma", 3, "--max-iterations", 2)[0] == 0
+    assert np.array_equal(load("mask.png.png"), load("mask.npy.png"))
+    assert clean.shape == load("mask.png.png").shape
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -55,6 +78,10 @@ def test_the_mask_as_an_option_in_colour(deal):
         (["in.png", "out.png", "--mask", "random:0.5"], "is for --simulate"),
         (["in.png", "out.png", "--mask", "random:1.5", "--simulate"], "such as random:0.5"),
         (["in.png", "out.png", "--mask", "random:half", "--simulate"], "such as random:0.5"),
+        (["in.png", "nan.npy", "out.png"], "nan.npy: the mask holds NaN; write 0 where the picture is missing"),
+        (["in.png", "out.png", "--mask", "alpha"], "in.png: has no transparency to be the mask"),
+        (["clear.png", "out.png", "--mask", "alpha"], "all of it is transparent"),
+        (["in.png", "out.png", "--mask", "alpha", "--simulate"], "is for pictures with holes"),
         (["in.png", "mask.png", "in.png"], "would overwrite the input"),
         (["in.png", "mask.png", "mask.png"], "would overwrite the input"),
     ],
@@ -65,6 +92,8 @@ def test_bad_input(deal, arguments, message):
     save("mask.jpg", np.full((32, 32), 255))
     save("other.png", np.full((20, 20), 255))
     save("black.png", np.zeros((32, 32)))
+    np.save("nan.npy", np.where(np.eye(32), np.nan, 1))
+    Image.new("LA", (32, 32)).save("clear.png")
     sparse = np.zeros((32, 32))
     sparse[::2, ::2] = 255
     save("sparse.png", sparse)

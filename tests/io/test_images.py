@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import torchdeal as td
 from torchdeal.io.images import to_tensor
 
 NUMPY_SHAPES = [
@@ -168,3 +169,25 @@ def test_other_integers_with_a_data_range_never_wrap_around(dtype, of_torch):
     above, below = (np.asarray(image_format.restore(tensor.float() + step)) for step in (1e17, -1e17))
     assert above.min() >= info.max - 2**10
     assert below.max() <= info.min + 2**10
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_denoise_leaves_a_channel_alone_only_where_it_is_said_to_be_alpha(channels, of_torch):
+    array = np.random.default_rng(0).random((16, 16, channels)).astype(np.float32)
+    image = torch.from_numpy(array).movedim(-1, 0) if of_torch else array
+    options = {"sigma": 0.1, "tolerance": 0.1}
+
+    def last(result):
+        return np.asarray(result[-1] if of_torch else result[..., -1])
+
+    assert np.abs(last(td.denoise(image, channelwise=True, **options)) - array[..., -1]).max() > 0.01
+    assert np.array_equal(last(td.denoise(image, alpha=True, **options)), array[..., -1])
+    with pytest.raises(ValueError, match=r"set channelwise .* or set alpha if the last channel is transparency"):
+        td.denoise(image, **options)
+
+
+def test_the_noise_of_colours_is_not_that_of_transparency():
+    rng = np.random.default_rng(0)
+    image = np.stack([np.full((32, 32), 0.5), rng.random((32, 32))], -1) + rng.normal(0, 0.02, (32, 32, 1))
+    assert td.noise.estimate_sigma(image, alpha=True)[0] == pytest.approx(0.02, rel=0.3)

@@ -47,7 +47,7 @@ class Inpainting(PictureTask):
         if not bool(known.flatten(1).any(1).all()):
             raise ValueError(f"{path}: all of it is transparent: no pixel is known")
         pairs = [torch.cat([frame, mask[None].to(frame)], 1) for frame, mask in zip(frames, known, strict=True)]
-        return pairs, (replace(file, alpha=False), replace(image_format, alpha=None))
+        return pairs, (file.without_alpha(), replace(image_format, alpha=None))
 
     def pose(self, frame: Tensor) -> Problem:
         if self.mask_name == ALPHA:

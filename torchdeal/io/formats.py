@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,13 @@ class ImageFile:
         """Height and width."""
         height, width = self.pixels.shape[-3:-1] if self.pixels.ndim > 2 else self.pixels.shape
         return height, width
+
+    def without_alpha(self) -> ImageFile:
+        """The colours alone."""
+        if not self.alpha:
+            return self
+        metadata = replace(self.metadata, premultiplied=False)
+        return replace(self, pixels=self.pixels[..., :-1], alpha=False, metadata=metadata)
 
     def as_stored(self) -> np.ndarray:
         """The pixels in the dimensions that the file had."""

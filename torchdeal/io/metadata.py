@@ -27,7 +27,7 @@ class TiffExtras:
     """What TIFF can hold and no other format can.
 
     Attributes:
-        software: whose conventions the file follows: "imagej", "ome", "shaped" (tifffile), or "".
+        software: whose conventions the file follows, as tifffile names them: "imagej", "ome", "shaped" (its own), ...
         axes: the letters of the dimensions of a stack, such as TZC.
         details: of ImageJ, or of tifffile.
         xml: of OME.

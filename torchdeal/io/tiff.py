@@ -39,7 +39,7 @@ def read(path: Path) -> ImageFile:
 
     with _errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
         series = list(file.series)
-        _check_series(path, series)
+        _check_series(path, series, file.is_ome)
         first = series[0]
         check_amount(path, (len(series), *first.shape) if len(series) > 1 else first.shape)
         arrays = [_asarray(path, one) for one in series]
@@ -53,7 +53,7 @@ def _image_file(path: Path, file: Any, page: Any, array: np.ndarray, axes: str) 
     array, axes = _in_order(path, array, axes)
     photometric = tifffile.PHOTOMETRIC(page.photometric).name
     colormap = None
-    if photometric == "PALETTE" and file.is_imagej:  # gray values that are shown in colours
+    if photometric == "PALETTE" and file.series[0].kind == "imagej":  # gray values that are shown in colours
         colormap = page.colormap
     elif photometric == "PALETTE":
         array, axes = _colours(page.colormap, array), axes + "S"
@@ -89,14 +89,14 @@ def _errors_raised(path: Path) -> Iterator[None]:
         raise ImageFileError(f"{path}: damaged, or it ends early ({complaints[0].splitlines()[0]})")
 
 
-def _check_series(path: Path, series: list[Any]) -> None:
+def _check_series(path: Path, series: list[Any], is_ome: bool) -> None:
     if not series:
         raise ImageFileError(f"{path}: holds no picture")
     kinds = {(one.axes, one.shape, one.dtype) for one in series}
     if len(kinds) > 1:
         sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
         raise ImageFileError(f"{path}: {len(series)} pictures of different kinds ({sizes}); save each as a file")
-    if any(page is None for one in series for page in one.pages):
+    if (is_ome and series[0].kind != "ome") or any(page is None for one in series for page in one.pages):
         raise ImageFileError(f"{path}: a part of the pictures is in other files; save them as one file")
     if any(one.dtype is None for one in series):
         raise ImageFileError(f"{path}: pixels of a kind that is not known; convert it first")
@@ -142,16 +142,15 @@ def _transparency(path: Path, page: Any, channels: int) -> tuple[bool, bool]:
 
 
 def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb: bool) -> Metadata:
-    software, details, xml = "", {}, ""
-    if file.is_imagej:
-        software, details = "imagej", dict(file.imagej_metadata or {})
-    elif file.is_ome:
-        software, xml = "ome", file.ome_metadata
-    elif file.is_shaped:
-        software = "shaped"
+    software, details, xml = file.series[0].kind, {}, ""
+    if software == "imagej":
+        details = dict(file.imagej_metadata or {})
+    elif software == "ome":
+        xml = file.ome_metadata
+    elif software == "shaped":
         details = {key: value for key, value in file.shaped_metadata[0].items() if key not in ("shape", "axes")}
     texts = {code: tag.value for code in TEXTS if (tag := page.tags.get(code)) and isinstance(tag.value, str)}
-    if software or texts.get(TEXTS[0], "").startswith('{"shape"'):
+    if software in ("imagej", "ome", "shaped"):
         texts.pop(TEXTS[0], None)  # the description is that of the software
     if texts.get(0x0131) == "tifffile.py":
         del texts[0x0131]
@@ -212,7 +211,10 @@ def write(path: Path, image: ImageFile) -> list[str]:
         texts, more = texts_of_exif(image.metadata.exif)
         tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
         notes += ["EXIF beyond author, camera and date: TIFF is written without it"] if more else []
-    options["extratags"] = [(*tag[:3], _encoded(tag[3]), tag[4]) for tag in tags]
+    for code, name in ((270, "description"), (305, "software")):  # that tifffile writes itself
+        texts = [_encoded(tag[3]) for tag in tags if tag[0] == code]
+        options |= {name: texts[0]} if texts and name not in options else {}
+    options["extratags"] = [(*tag[:3], _encoded(tag[3]), tag[4]) for tag in tags if tag[0] not in (270, 305)]
     atomically(path, lambda file: tifffile.imwrite(file, stored, **options))
     return notes
 

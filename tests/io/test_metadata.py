@@ -1,0 +1,206 @@
+"""What files say beside their pixels: kept where a format can hold it, told where it cannot."""
+
+import functools
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageCms
+
+from torchdeal.io.files import ImageFile, read, write
+from torchdeal.io.metadata import Metadata
+
+ARTIST, ORIENTATION, CAMERA, EXPOSURE, WIDTH = 0x013B, 0x0112, 0x8769, 0x829A, 0xA002
+PIXEL = 0.25  # micrometres
+
+
+def pixels(*shape, dtype="uint8"):
+    return np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
+
+
+@functools.cache  # it holds the time
+def profile():
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def exif(orientation=1):
+    fields = Image.Exif()
+    fields[ARTIST], fields[ORIENTATION] = "somebody", orientation
+    fields.get_ifd(CAMERA).update({EXPOSURE: 0.5, WIDTH: 17})
+    return fields
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """A JPEG with all that it can hold, turned by a quarter."""
+    path = tmp_path / "photo.jpg"
+    Image.fromarray(pixels(20, 17, 3)).save(path, exif=exif(6), dpi=(300, 300), icc_profile=profile())
+    return path
+
+
+@pytest.mark.parametrize("name", ["out.jpg", "out.png", "out.webp"])
+def test_a_photo_stays_one(photo, name):
+    notes = write(photo.with_name(name), read(photo))
+    with Image.open(photo.with_name(name)) as image:
+        assert image.size == (20, 17)  # upright
+        fields = image.getexif()
+        assert fields[ARTIST] == "somebody"
+        assert fields.get(ORIENTATION, 1) == 1
+        assert fields.get_ifd(CAMERA)[EXPOSURE] == 0.5
+        assert image.info["icc_profile"] == profile()
+        if name != "out.webp":
+            assert image.info["dpi"] == pytest.approx((300, 300), rel=1e-3)
+    assert notes == (["the resolution: WebP cannot hold it"] if name == "out.webp" else [])
+
+
+def test_a_photo_in_tiff_bmp_and_npy(photo):
+    image = read(photo)
+    notes = {name: write(photo.with_name(name), image) for name in ("out.tif", "out.bmp", "out.npy")}
+    with tifffile.TiffFile(photo.with_name("out.tif")) as file:
+        page = file.pages[0]
+        assert page.tags[ARTIST].value == "somebody"
+        assert page.get_resolution(tifffile.RESUNIT.INCH) == pytest.approx((300, 300), rel=1e-3)
+        assert page.tags[34675].value == profile()
+    with Image.open(photo.with_name("out.bmp")) as picture:
+        assert picture.info["dpi"] == pytest.approx((300, 300), rel=1e-3)
+    assert notes["out.tif"] == ["EXIF beyond author, camera and date: TIFF is written without it"]
+    assert notes["out.bmp"] == ["the colour profile: BMP cannot hold it", "EXIF: BMP cannot hold it"]
+    assert notes["out.npy"] == [
+        "the colour profile: npy cannot hold it",
+        "EXIF: npy cannot hold it",
+        "the resolution: npy cannot hold it",
+    ]
+
+
+def test_what_is_not_read_is_told(tmp_path):
+    from PIL.PngImagePlugin import PngInfo
+
+    text = PngInfo()
+    text.add_text("Title", "a picture")
+    Image.fromarray(pixels(20, 17)).save(tmp_path / "in.png", pnginfo=text)
+    assert write(tmp_path / "out.png", read(tmp_path / "in.png")) == ["text in the PNG: it is not read"]
+    Image.fromarray(pixels(20, 17, 4), "CMYK").save(tmp_path / "in.jpg", icc_profile=profile())
+    (note,) = write(tmp_path / "out.png", read(tmp_path / "in.jpg"))
+    assert note == "the colour profile: it is that of CMYK, not of RGB"
+
+
+def test_a_resolution_that_does_not_fit(tmp_path):
+    microscope = ImageFile(pixels(20, 17), metadata=Metadata(dpi=(25400 / 0.065,) * 2))
+    assert write(tmp_path / "out.jpg", microscope) == ["the resolution: JPEG cannot hold it"]
+    assert write(tmp_path / "out.png", microscope) == []
+    assert read(tmp_path / "out.png").metadata.dpi == pytest.approx(microscope.metadata.dpi, rel=1e-6)
+
+
+def imagej(path, **more):
+    options = {"imagej": True, "resolution": (1 / PIXEL, 1 / PIXEL)}
+    details = {"axes": "ZCYX", "unit": "um", "spacing": 0.5, "finterval": 2.5, "Info": "a cell", "Labels": ["a"] * 6}
+    tifffile.imwrite(path, pixels(3, 2, 20, 17, dtype="uint16"), metadata={**details, **more}, **options)
+
+
+def test_imagej(tmp_path):
+    imagej(tmp_path / "in.tif", min=3.0, max=99.0)
+    assert write(tmp_path / "out.tif", read(tmp_path / "in.tif")) == []
+    with tifffile.TiffFile(tmp_path / "in.tif") as before, tifffile.TiffFile(tmp_path / "out.tif") as after:
+        assert after.imagej_metadata == before.imagej_metadata
+        assert after.series[0].axes == "ZCYX"
+        assert after.pages[0].resolution == before.pages[0].resolution
+        assert after.pages[0].resolutionunit == before.pages[0].resolutionunit
+        assert np.array_equal(after.asarray(), before.asarray())
+
+
+def test_gray_values_that_imagej_shows_in_colours_stay_gray_values(tmp_path):
+    green = np.zeros((3, 256), np.uint16)
+    green[1] = np.arange(256) * 257
+    tifffile.imwrite(tmp_path / "in.tif", pixels(20, 17), imagej=True, colormap=green)
+    with tifffile.TiffFile(tmp_path / "in.tif") as file:
+        assert file.pages[0].photometric == tifffile.PHOTOMETRIC.PALETTE
+    assert np.array_equal(read(tmp_path / "in.tif").pixels, pixels(20, 17))
+    write(tmp_path / "out.tif", read(tmp_path / "in.tif"))
+    with tifffile.TiffFile(tmp_path / "out.tif") as file:
+        assert np.array_equal(file.pages[0].colormap, green)
+        assert np.array_equal(file.asarray(), pixels(20, 17))
+
+
+def test_micrometres_become_dots_per_inch_and_pixels_of_ome(tmp_path):
+    imagej(tmp_path / "in.tif")
+    image = read(tmp_path / "in.tif")
+    assert image.metadata.dpi == pytest.approx((25400 / PIXEL,) * 2)
+    write(tmp_path / "out.ome.tif", image)
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+        assert file.series[0].axes == "ZCYX"
+        assert np.array_equal(file.asarray(), pixels(3, 2, 20, 17, dtype="uint16"))
+        attributes = ome_pixels(file.ome_metadata)
+    assert float(attributes["PhysicalSizeX"]) == pytest.approx(PIXEL)
+    assert attributes["PhysicalSizeXUnit"] == "µm"
+    assert read(tmp_path / "out.ome.tif").metadata.dpi == pytest.approx(image.metadata.dpi)
+
+
+def ome_pixels(xml):
+    return next(element.attrib for element in ElementTree.fromstring(xml).iter() if element.tag.endswith("}Pixels"))
+
+
+@pytest.fixture
+def ome(tmp_path):
+    sizes = {f"PhysicalSize{axis}": PIXEL for axis in "XY"} | {f"PhysicalSize{axis}Unit": "µm" for axis in "XY"}
+    details = {"axes": "ZCYX", "Channel": {"Name": ["nucleus", "wall"]}, "Description": "a cell", **sizes}
+    tifffile.imwrite(tmp_path / "in.ome.tif", pixels(3, 2, 20, 17, dtype="uint16"), metadata=details)
+    return tmp_path / "in.ome.tif"
+
+
+@pytest.mark.parametrize("name", ["out.ome.tif", "out.tif"])
+def test_ome(ome, name):
+    assert write(ome.with_name(name), read(ome)) == []
+    with tifffile.TiffFile(ome) as before, tifffile.TiffFile(ome.with_name(name)) as after:
+        assert after.series[0].kind == "ome"
+        assert after.series[0].axes == "ZCYX"
+        assert np.array_equal(after.asarray(), before.asarray())
+        assert ome_pixels(after.ome_metadata) == ome_pixels(before.ome_metadata)
+        for word in ("nucleus", "wall", "a cell"):
+            assert word in after.ome_metadata
+
+
+def test_stacks_of_all_kinds_become_ome(tmp_path):
+    stack = pixels(4, 20, 17, 1)
+    for image in (ImageFile(stack), ImageFile(stack, dimensions=(2, 2)), ImageFile(pixels(20, 17, 3))):
+        write(tmp_path / "out.ome.tif", image)
+        with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+            assert file.series[0].kind == "ome"
+            assert np.array_equal(file.asarray(), image.pixels[..., 0] if image.channels == 1 else image.pixels)
+
+
+def test_larger_pictures_have_smaller_pixels(ome, tmp_path):
+    imagej(tmp_path / "in.tif", ROI=b"Iout" + bytes(60))
+    for path in (ome, tmp_path / "in.tif"):
+        image = read(path)
+        metadata = image.metadata.enlarged(2, (40, 34))
+        larger = image.pixels.repeat(2, 1).repeat(2, 2)
+        notes = write(tmp_path / "out.tif", ImageFile(larger, dimensions=image.dimensions, metadata=metadata))
+        assert notes == ([] if path == ome else ["regions of interest: they are those of the input"])
+        assert read(tmp_path / "out.tif").metadata.dpi == pytest.approx((2 * 25400 / PIXEL,) * 2)
+        assert read(tmp_path / "out.tif").pixels.shape == (6, 40, 34, 1)
+
+
+def test_exif_of_a_larger_picture(photo):
+    image = read(photo)
+    metadata = image.metadata.enlarged(2, (34, 40))
+    write(photo.with_name("out.jpg"), ImageFile(image.pixels.repeat(2, 0).repeat(2, 1), metadata=metadata))
+    with Image.open(photo.with_name("out.jpg")) as picture:
+        assert picture.getexif().get_ifd(CAMERA)[WIDTH] == 40
+        assert picture.info["dpi"] == pytest.approx((600, 600), rel=1e-3)
+
+
+def test_tags_of_others_are_kept_in_tiff_and_missed_elsewhere(tmp_path):
+    scale = (33550, 12, 3, (0.5, 0.5, 0.0), True)  # of a map
+    tags = [(315, 2, 0, "somebody", True), (65000, 3, 2, (7, 8), True), scale]
+    texts = {"description": "a field", "software": "a scanner", "datetime": "2020:01:02 03:04:05"}
+    tifffile.imwrite(tmp_path / "in.tif", pixels(20, 17), metadata=None, extratags=tags, **texts)
+    image = read(tmp_path / "in.tif")
+    assert write(tmp_path / "out.tif", image) == []
+    with tifffile.TiffFile(tmp_path / "out.tif") as file:
+        found = {code: file.pages[0].tags[code].value for code in (270, 305, 306, 315, 65000, 33550)}
+    assert list(found.values()) == [*texts.values(), "somebody", (7, 8), (0.5, 0.5, 0.0)]
+    assert write(tmp_path / "out.png", image) == ["further TIFF tags: PNG cannot hold it"]
+    with Image.open(tmp_path / "out.png") as picture:
+        assert picture.getexif()[ARTIST] == "somebody"
+    assert "a map" in " ".join(image.metadata.enlarged(2, (40, 34)).lost)
