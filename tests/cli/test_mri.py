@@ -131,11 +131,20 @@ def test_real_images(deal):
         (["clean.png", "out.png", "--simulate", "--crop", "big"], "--crop must be"),
         (["scan.npz", "out.png", "--maps", "none.npy"], "none.npy: no such file"),
         (["scan.npz", "out.png", "--maps", "real.npy"], "shape of the k-space"),
-        (["scan.npz", "out.png", "--maps", "scan.txt"], "not a readable .npy file"),
+        (["scan.npz", "out.png", "--maps", "scan.txt"], "scan.txt: not readable as npy"),
+        (["scan.npz", "out.png", "--maps", "scan.npz"], "scan.npz: not readable as npy"),
+        (["scan.npz", "out.png", "--maps", "records.npy"], "records.npy: holds records"),
+        (["records.npy", "out.png"], "records.npy: holds records with the fields re, im, not numbers"),
+        (["scan.npz", "out.png", "--crop", "4x5x6"], "--crop must be HEIGHTxWIDTH"),
+        (["scan.npz", "maps.npy", "--maps", "maps.npy"], "maps.npy: would overwrite the input"),
+        (["scan.npz", "linked.npy", "--maps", "maps.npy"], "linked.npy: would overwrite the input"),
+        (["slices.npy", "out.png", "--slice", "all"], "there are 3 slices; write .tif, .tiff, .npy, .nii or .nii.gz"),
+        (["scan.npz", "out.png", "--acceleration", "2"], "use them with --simulate"),
+        (["picture.npy", "out.png", "--simulate", "--slice", "2"], "leave them out with --simulate"),
+        (["picture.npy", "out.png", "--simulate", "--maps", "maps.npy"], "leave them out with --simulate"),
         (["scan.npz", "out.png", "--sigma", "0"], "--sigma must be above 0"),
         (["picture.npy", "out.png", "--simulate", "--acceleration", "0.5"], "the acceleration must be"),
         (["picture.npy", "out.png", "--simulate", "--centre", "0.9"], "the share in the centre must be"),
-        (["tiny.npy", "out.png", "--sigma", "1"], "at least 15 x 15"),
     ],
 )
 def test_bad_input(deal, arguments, message):
@@ -145,7 +154,10 @@ def test_bad_input(deal, arguments, message):
     np.save("real.npy", np.ones((20, 20)))
     np.save("nan.npy", np.full((20, 20), np.nan + 0j))
     np.save("picture.npy", pixels(size=20) / 255)
-    np.save("tiny.npy", np.ones((10, 10), np.complex64))
+    np.save("slices.npy", np.stack([kspace] * 3))
+    np.save("maps.npy", np.ones((1, SIZE, SIZE), np.complex64))
+    os.link("maps.npy", "linked.npy")
+    np.save("records.npy", np.zeros((20, 20), [("re", "f4"), ("im", "f4")]))
     Path("scan.txt").write_text("hello")
     before = {name: Path(name).read_bytes() for name in os.listdir(".")}
     code, out, err = deal("mri", *arguments)
@@ -154,6 +166,41 @@ def test_bad_input(deal, arguments, message):
     assert message in err
     assert len(err.strip().splitlines()) == 1
     assert {name: Path(name).read_bytes() for name in os.listdir(".")} == before
+
+
+@pytest.mark.parametrize("target", ["out.png", "OUT.PNG"])
+def test_slices_that_a_picture_cannot_hold_are_refused_before_the_work(deal, monkeypatch, target):
+    _, kspace, _, _ = scan()
+    np.save("slices.npy", np.stack([kspace] * 3))
+    monkeypatch.setattr("torchdeal.cli.run.reconstruct", lambda *_, **__: pytest.fail("work was done"))
+    code, _, err = deal("mri", "slices.npy", target, "--slice", "all", "--sigma", 0.01)
+    assert code == 1
+    assert "there are 3 slices; write .tif" in err
+
+
+def test_one_slice_of_one_is_all(deal):
+    _, kspace, _, _ = scan()
+    np.save("scan.npy", kspace[None])
+    assert deal("mri", "scan.npy", "out.png", "--slice", "all", "--sigma", 0.01, "--max-iterations", 1)[0] == 0
+
+
+@pytest.mark.parametrize("coils", [1, 4])
+def test_a_slice_beyond_the_object(deal, coils):
+    """What was measured there is nothing: black, and the others are as they are alone."""
+    _, kspace, maps, mask = scan(coils=coils)
+    np.savez("scan.npz", kspace=np.stack([kspace, 0 * kspace]), mask=mask, maps=maps)
+    options = ("--sigma", 0.01, "--max-iterations", 2)
+    assert deal("mri", "scan.npz", "out.npy", "--slice", "all", *options)[0] == 0
+    assert deal("mri", "scan.npz", "alone.npy", "--slice", 0, *options)[0] == 0
+    volume = np.load("out.npy")
+    assert not volume[1].any()
+    assert np.array_equal(volume[0], np.load("alone.npy"))
+
+
+def test_the_help_says_which_way_a_crop_goes(deal):
+    code, out, _ = deal("mri", "--help")
+    assert code == 0
+    assert "HEIGHTxWIDTH" in out
 
 
 def test_a_missing_extra_is_named(deal, monkeypatch):

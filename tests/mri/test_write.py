@@ -77,7 +77,7 @@ def test_nifti(tmp_path, name, kind):
         ("a.jpg", image(4, 4), "unknown format"),
         ("a.gz", image(4, 4), "unknown format"),
         ("missing/a.nii", image(4, 4), "does not exist"),
-        ("a.png", image(2, 4, 4), "not a stack"),
+        ("a.png", image(2, 4, 4), "there are 2 slices; write .tif, .tiff, .npy, .nii or .nii.gz"),
         ("a.npy", image(2, 3, 4, 4), "is needed"),
         ("a.npy", image(4), "is needed"),
         ("a.npy", image(4, 4) * np.nan, "NaN"),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -18,11 +17,22 @@ from torchdeal.cli.options import SIMULATION, Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation
 from torchdeal.cli.run import Problem, Simulation, Task, run
 from torchdeal.io import files
-from torchdeal.mri import KSpace, centre_crop, check_result_path, espirit_maps, estimate_noise, read_kspace, write_image
+from torchdeal.mri import (
+    KSpace,
+    centre_crop,
+    check_result_path,
+    espirit_maps,
+    estimate_noise,
+    read_kspace,
+    read_maps,
+    write_image,
+)
+from torchdeal.mri.data import ALL, MIDDLE
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
 from torchdeal.simulate import measure, random_columns
 
 SIMULATED_SIGMA = 0.002  # of a picture in 0..1, as in the experiments of the paper
+ACCELERATION, CENTRE = 4.0, 0.08  # of a simulation
 ESPIRIT = "espirit"
 UNCROPPED = (sys.maxsize, sys.maxsize)  # a part that is larger than any image
 
@@ -58,13 +68,20 @@ class ScanTask(Task[Slice, None]):
     def pose(self, frame: Slice) -> Problem:
         scan, noise = frame
         size = self.size or scan.image_size or UNCROPPED
+        empty = not bool(scan.kspace.any())
+        if empty:  # a slice beyond the object: no coil can be told from another
+            scan = replace(scan, kspace=scan.kspace[:1], maps=None)
         return Problem(
             scan.kspace[None],
             _operator(scan, self.real),
             noise,
             estimated=self.settings.sigma is None,
+            white=1.0 if empty else None,
             keep=lambda x: centre_crop(x.abs(), size),
         )
+
+    def check_target(self, path: Path, frames: Sequence[Slice], kind: None) -> None:
+        check_result_path(path, len(frames))
 
     def write(self, path: Path, images: Sequence[Tensor], kind: None) -> None:
         write_image(path, torch.cat(list(images)))
@@ -111,7 +128,7 @@ def mri(
     ],
     slice_index: Annotated[
         str, typer.Option("--slice", metavar="SLICE", help="A number from 0, middle, or all (.tif, .npy, .nii).")
-    ] = "middle",
+    ] = MIDDLE,
     maps: Annotated[
         str | None,
         typer.Option(
@@ -127,7 +144,9 @@ def mri(
     crop: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Middle part to write, such as 320 or 320x256, or none. Default: what FILE says."
+            metavar="SIZE",
+            help="Middle part to write: HEIGHTxWIDTH, such as 320x256, or one number for a square, or none. "
+            "Default: what FILE says.",
         ),
     ] = None,
     corner: Annotated[
@@ -135,21 +154,25 @@ def mri(
     ] = False,
     acceleration: Annotated[
         float, typer.Option(rich_help_panel=SIMULATION, help="One of so many columns is measured, at random.")
-    ] = 4.0,
+    ] = ACCELERATION,
     centre: Annotated[
         float, typer.Option(rich_help_panel=SIMULATION, help="The share of columns that is measured in the middle.")
-    ] = 0.08,
+    ] = CENTRE,
     *,
     settings: Settings,
 ) -> None:
     """Reconstruct an image from undersampled k-space, of one coil or several."""
     size = _crop_size(crop)
     if settings.simulate:
+        if (slice_index, maps, crop, corner) != (MIDDLE, None, None, False):
+            raise ValueError("--slice, --maps, --crop and --corner are for k-space: leave them out with --simulate")
         task = SimulatedScan(settings, acceleration, centre, real is not False)
     else:
+        if (acceleration, centre) != (ACCELERATION, CENTRE):
+            raise ValueError("--acceleration and --centre are for simulations: use them with --simulate")
         task = ScanTask(settings, _index(slice_index), not corner, maps, bool(real), size)
     check_result_path(target)
-    run(task, one_job(source, target))
+    run(task, one_job(source, target), reads=[] if maps in (None, ESPIRIT) else [Path(maps)])
 
 
 def _operator(scan: KSpace, real: bool) -> Operator:
@@ -165,21 +188,13 @@ def _given_maps(maps: str | None, scan: KSpace) -> Tensor | None:
         return scan.maps
     if maps == ESPIRIT:
         return None
-    path = Path(maps)
-    if not path.is_file():
+    if not Path(maps).is_file():
         raise ValueError(f"{maps}: no such file; give --maps a file, or {ESPIRIT}")
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{maps}: not a readable .npy file ({error})") from None
-    shape = tuple(scan.kspace.shape)
-    if not isinstance(values, np.ndarray) or values.shape not in (shape, shape[-3:]):
-        raise ValueError(f"{maps}: the maps must have the shape of the k-space, {shape}, got {np.shape(values)}")
-    return torch.from_numpy(values.astype(np.complex64))
+    return read_maps(maps, scan)
 
 
 def _index(text: str) -> int | str:
-    if text in ("middle", "all"):
+    if text in (MIDDLE, ALL):
         return text
     try:
         return int(text)
@@ -197,5 +212,7 @@ def _crop_size(text: str | None) -> tuple[int, int] | None:
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 2) or min(numbers) < 1:
-        raise ValueError(f"--crop must be a size, such as 320 or 320x256, or none, not {text}")
+        raise ValueError(
+            f"--crop must be HEIGHTxWIDTH, such as 320x256, or one number for a square, or none, not {text}"
+        )
     return numbers[0], numbers[-1]

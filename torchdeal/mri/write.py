@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.extras import optional
-from torchdeal.io.files import TIFF, ImageFile, ImageFileError, atomically, check_place
+from torchdeal.io.files import TIFF, ImageFile, ImageFileError
 from torchdeal.io.files import write as write_file
+from torchdeal.io.volumes import check_slices, check_volume_path, is_volume, suffix_of, write_volume
 
-NIFTI = (".nii", ".nii.gz")
-SUFFIXES = (".png", *TIFF, ".npy", *NIFTI)
+PNG = ".png"
 
 
 def write_image(path: str | os.PathLike[str], image: Tensor | np.ndarray, *, bits: int = 8) -> None:
@@ -31,38 +29,23 @@ def write_image(path: str | os.PathLike[str], image: Tensor | np.ndarray, *, bit
         bits: 8 or 16, for `.png`.
     """
     path = Path(path)
-    check_result_path(path)
     if bits not in (8, 16):
         raise ValueError(f"bits must be 8 or 16, not {bits}")
     array = _array(image, path)
-    suffix = _suffix(path)
-    if suffix in NIFTI:
-        _write_nifti(path, array)
-    elif suffix == ".npy":
-        write_file(path, ImageFile(array))
-    elif suffix in TIFF:
-        magnitude = np.abs(array).astype(np.float32)
-        write_file(path, ImageFile(magnitude if array.ndim == 2 else magnitude[..., None]))
-    elif array.ndim > 2:
-        raise ImageFileError(f"{path}: PNG holds one image, not a stack; write .tif, .npy or .nii")
-    else:
+    check_result_path(path, len(array) if array.ndim == 3 else 1)
+    if not is_volume(path):
         write_file(path, ImageFile(_to_integers(np.abs(array), bits)))
+    elif suffix_of(path) in TIFF:
+        write_volume(path, np.abs(array).astype(np.float32))
+    else:
+        write_volume(path, array)
 
 
-def check_result_path(path: str | os.PathLike[str]) -> None:
-    """Raise if `write_image` could not write there: better before the work than after."""
+def check_result_path(path: str | os.PathLike[str], slices: int = 1) -> None:
+    """Raise if `write_image` could not write so many slices there: better before the work than after."""
     path = Path(path)
-    suffix = _suffix(path)
-    if suffix not in SUFFIXES:
-        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
-    if suffix in NIFTI:
-        optional("nibabel", "writing NIfTI files", "mri")
-    check_place(path)
-
-
-def _suffix(path: Path) -> str:
-    name = path.name.lower()
-    return ".nii.gz" if name.endswith(".nii.gz") else path.suffix.lower()
+    check_volume_path(path, (PNG,))
+    check_slices(path, slices, ", or choose one slice")
 
 
 def _array(image: Tensor | np.ndarray, path: Path) -> np.ndarray:
@@ -82,11 +65,3 @@ def _to_integers(magnitude: np.ndarray, bits: int) -> np.ndarray:
     white, top = 2**bits - 1, float(magnitude.max())
     scaled = magnitude * (white / top) if top > 0 else np.zeros(magnitude.shape)
     return scaled.round().astype(np.uint8 if bits == 8 else np.uint16)
-
-
-def _write_nifti(path: Path, array: np.ndarray) -> None:
-    nibabel = optional("nibabel", "writing NIfTI files", "mri")
-    volume = (array if array.ndim == 3 else array[None]).transpose(2, 1, 0)
-    content = nibabel.Nifti1Image(volume, np.eye(4)).to_bytes()
-    content = gzip.compress(content, mtime=0) if _suffix(path) == ".nii.gz" else content  # the same bits every time
-    atomically(path, lambda file: file.write(content))
