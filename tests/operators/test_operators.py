@@ -13,6 +13,7 @@ import torchdeal as td
 from torchdeal.operators import (
     Blur,
     Downsample,
+    FanBeam,
     Fourier,
     Identity,
     Mask,
@@ -47,6 +48,8 @@ OPERATORS: dict[str, Operator] = {
     "downsample 5 with a size": Downsample(5, random(3, 3), "reflect", size=SHAPE[1:]),
     "radon": Radon(np.linspace(0, 180, 7), SHAPE[1:]),
     "radon in segments": radon_by(np.linspace(0, 180, 7), SHAPE[1:], **IN_SEGMENTS),
+    "radon with its axis aside": Radon(np.linspace(0, 180, 7), SHAPE[1:], bins=30, center=1.3),
+    "fan beam": FanBeam(np.linspace(0, 360, 7), SHAPE[1:], 60, 30, pitch=1.5, center=-0.5),
     "radon on the fly": radon_by(np.linspace(0, 180, 7), SHAPE[1:], **ON_THE_FLY),
     **{
         f"{name} of a {'real' if real else 'complex'} image": operator

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from conftest import IN_SEGMENTS, ON_THE_FLY, radon_by, random, relative
 from skimage import data as pictures
 from skimage.transform import radon
 
+import torchdeal as td
 from torchdeal.operators import Radon, adjoint_gap
 
 
@@ -108,8 +110,73 @@ def test_radon_on_the_fly_in_chunks(monkeypatch):
     torch.testing.assert_close(operator.adjoint(whole), back, atol=1e-12, rtol=0)
 
 
-def test_bad_radon():
-    with pytest.raises(ValueError, match="square"):
-        Radon([0.0], (4, 5), circle=True)
-    with pytest.raises(ValueError, match="angles"):
-        Radon([np.nan], (4, 4))
+@pytest.mark.parametrize("way", [{}, ON_THE_FLY], ids=["matrix", "interpolation"])
+def test_a_rotation_axis_that_is_not_in_the_middle(way):
+    """By whole bins the projections move; by parts of one their centre of mass does."""
+    x = F.interpolate(F.pad(random(1, 1, 4, 5), (1, 1, 1, 1)), (12, 15), mode="bilinear")
+    wide = radon_by([0.0, 30.0, 135.0], (12, 15), bins=40, **way).forward(x)
+    moved = radon_by([0.0, 30.0, 135.0], (12, 15), bins=40, center=3, **way)
+    torch.testing.assert_close(moved.forward(x), wide.roll(3, -1))
+    assert adjoint_gap(moved, x) < 1e-12
+    partly = radon_by([0.0, 30.0, 135.0], (12, 15), bins=40, center=-0.4, **way).forward(x)
+    bins = torch.arange(40, dtype=torch.float64)
+    means = [(y * bins).sum(-1) / y.sum(-1) for y in (wide, partly)]
+    torch.testing.assert_close(means[1], means[0] - 0.4, atol=0.02, rtol=0)
+
+
+def test_bins_beyond_the_image_see_nothing():
+    x, angles = random(1, 1, 9, 9), [0.0, 30.0, 90.0]
+    own = Radon(angles, 9)
+    torch.testing.assert_close(Radon(angles, 9, bins=own.bins + 10).forward(x), F.pad(own.forward(x), (5, 5)))
+    torch.testing.assert_close(Radon(angles, 9, bins=own.bins - 6).forward(x), own.forward(x)[..., 3:-3])
+
+
+def test_one_number_is_a_square():
+    x = random(1, 1, 8, 8)
+    assert torch.equal(Radon([0.0, 30.0], 8).forward(x), Radon([0.0, 30.0], (8, 8)).forward(x))
+    assert Radon([0.0], np.array([4, 6])).size == (4, 6)
+
+
+def test_a_sinogram_of_numpy(gray):
+    """Gives the image that the tensor gives, as an array."""
+    H = Radon(np.arange(0, 180, 12), 20)
+    y = H.forward(random(1, 1, 20, 20)).float()
+    options = {"model": gray, "noise": 0.1, "max_iterations": 2, "data_range": 1.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", td.ConvergenceWarning)
+        expected, x = (td.reconstruct(values, H, **options).x for values in (y, y[0, 0].numpy()))
+    np.testing.assert_array_equal(np.squeeze(x), expected[0, 0].numpy())
+
+
+BAD = {
+    "a rectangle": (([0.0], (4, 5)), {"circle": True}, "square"),
+    "nan": (([np.nan], (4, 4)), {}, "angles must be finite"),
+    "no angles": (([], (4, 4)), {}, "angles must be finite numbers, at least one"),
+    "how many": ((180, (4, 4)), {}, r"angles must be a list.*numpy\.arange\(180\)"),
+    "words": ((["a"], (4, 4)), {}, "angles must be real numbers, in degrees, got <U1"),
+    "nothing": ((None, (4, 4)), {}, "angles must be real numbers"),
+    "complex": ((np.array([1j]), (4, 4)), {}, "angles must be real numbers"),
+    "three sizes": (([0.0], (3, 4, 5)), {}, r"size must be \(height, width\) .* got \(3, 4, 5\)"),
+    "parts of pixels": (([0.0], (4.5, 4)), {}, "size must be"),
+    "no size": (([0.0], None), {}, "size must be"),
+    "size in words": (([0.0], "64"), {}, "size must be"),
+    "empty": (([0.0], (0, 4)), {}, "size must be"),
+    "no bins": (([0.0], 4), {"bins": -3}, "bins must be"),
+    "no center": (([0.0], 4), {"center": "auto"}, "center must be a finite number of bins"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "options", "message"), BAD.values(), ids=BAD)
+def test_bad_radon(arguments, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        Radon(*arguments, **options)
+
+
+def test_angles_that_look_like_radians():
+    with pytest.warns(UserWarning, match=r"from 0 to 3.09: they are taken for degrees; .* numpy.rad2deg") as caught:
+        Radon(np.arange(60) * np.pi / 60, 8)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Radon(np.arange(60) * 3.0, 8)
+        Radon([0.0, 1.0, 3.0], 8)
