@@ -58,8 +58,8 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
     for path in outputs:
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path}: a folder, pipe or device, not a file; choose another output")
+        if path.exists():
+            files.check_place(path)
 
 
 def check_distinct(source: Path, target: Path) -> None:

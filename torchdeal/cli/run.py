@@ -49,6 +49,7 @@ class Problem:
     y: Tensor
     H: Operator
     noise: float  # its standard deviation, in the units of y
+    noise_map: Tensor | None = None  # of denoising, where it is not the same everywhere: `noise` is then its mean
     estimated: bool = False  # whether the noise is
     white: float | None = None  # the value of white in x; None: the range of a rough reconstruction
     keep: Callable[[Tensor], Tensor] = lambda x: x  # the part of x that is wanted
@@ -112,7 +113,9 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     except (KeyboardInterrupt, SystemExit) as stop:
         complain("Interrupted", "files that were not finished are as they were")
         close(outcome, settings.as_json, stopped=True)
-        raise typer.Exit(130) from None if isinstance(stop, KeyboardInterrupt) else stop
+        if isinstance(stop, SystemExit):
+            raise
+        raise typer.Exit(130) from None
     close(outcome, settings.as_json)
 
 
@@ -184,7 +187,7 @@ def solve(problem: Problem, settings: Settings, models: Models, callback: Callab
         problem.y,
         problem.H,
         model=models(model),
-        noise=problem.noise,
+        noise=problem.noise if problem.noise_map is None else problem.noise_map,
         sigma=None if settings.model_sigma is None else settings.model_sigma / 255 * white,
         lam=settings.lam,
         tolerance=settings.tolerance,
