@@ -1,6 +1,6 @@
-"""What the data tell before they are reconstructed: their noise, their range, and sigma and lam from both.
+"""What an image is before it is reconstructed: its range, and sigma and lam from the noise.
 
-The noise of k-space is estimated in `mri.calibration`.
+The noise is estimated in `noise`, that of k-space in `mri.calibration`.
 """
 
 from __future__ import annotations
@@ -8,79 +8,25 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdeal.io.images import to_tensor
 from torchdeal.io.measurements import PerSample, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
+from torchdeal.noise import deviation as deviation
+from torchdeal.noise import estimate_known_sigma as estimate_known_sigma
+from torchdeal.noise import estimate_sigma as estimate_sigma
+from torchdeal.noise import estimate_sinogram_noise as estimate_sinogram_noise
 from torchdeal.operators import Operator
 from torchdeal.solvers import conjugate_gradient, sample_norms
 
 AUTO = "auto"
 PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
-PATCH = 7
-MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
-FEWEST_SQUARES = 100  # of four known pixels, to estimate the noise of a picture with holes
 RANGE_ITERATIONS = 10
 LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
 SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
 LAM_FACTOR = 0.7  # of the rule for lam
-
-
-def estimate_sigma(image: Any, *, data_range: float | None = None) -> list[float]:
-    """The standard deviation of white Gaussian noise in each image of a batch, in the units of the data.
-
-    Image structure lives in a few principal components of small patches; the others hold noise alone, and their
-    variances are all sigma^2. From the largest down, components are dropped until the mean of the rest equals their
-    median, as it does for noise (the criterion of Chen, Zhu and Heng, ICCV 2015).
-    """
-    tensor, image_format = to_tensor(image, data_range=data_range)
-    if min(tensor.shape[-2:]) < 2 * PATCH:
-        raise ValueError(f"the image is too small to estimate its noise: at least {2 * PATCH} x {2 * PATCH} is needed")
-    return [_noise_level(sample.double()) * image_format.data_range for sample in tensor]
-
-
-def _noise_level(image: Tensor) -> float:
-    """Of one image `(C, H, W)`: the mean over its channels, whose noise is taken to be equal."""
-    levels = []
-    for channel in image:
-        patches = channel.unfold(0, PATCH, 1).unfold(1, PATCH, 1).reshape(-1, PATCH * PATCH)
-        patches = patches - patches.mean(0)
-        variances = torch.linalg.eigvalsh(patches.T @ patches / len(patches))  # ascending
-        count = len(variances)
-        while count > 1 and variances[:count].mean() > variances[:count].median():
-            count -= 1
-        levels.append(float(variances[:count].mean().clamp_min(0).sqrt()))
-    return sum(levels) / len(levels)
-
-
-def deviation(values: Tensor) -> float:
-    """The standard deviation of normal values around 0, by their median: some of them may be something else."""
-    return float(values.abs().median()) / MEDIAN_OF_NORMAL
-
-
-def estimate_known_sigma(image: Tensor, known: Tensor) -> float:
-    """The noise of a picture `(B, C, H, W)` of which only some pixels, `(H, W)`, are known.
-
-    It is that of the differences across squares of four known pixels: pictures are smooth there more often than not.
-    """
-    corners = [(slice(None, -1), slice(None, -1)), (slice(None, -1), slice(1, None))]
-    corners += [(slice(1, None), slice(None, -1)), (slice(1, None), slice(1, None))]
-    whole = torch.stack([known[rows, columns] for rows, columns in corners]).all(0)
-    if int(whole.sum()) < FEWEST_SQUARES:
-        raise ValueError(
-            "too few known pixels are neighbours to estimate the noise: give sigma, or on the command line give --sigma"
-        )
-    a, b, c, d = (image[..., rows, columns][..., whole] for rows, columns in corners)
-    return deviation((a - b - c + d) / 2)
-
-
-def estimate_sinogram_noise(sinogram: Tensor) -> float:
-    """From third differences along the detector, the last dimension: line integrals are smooth there, noise is not."""
-    return deviation(sinogram.double().diff(n=3, dim=-1) / math.sqrt(20))  # 1 + 9 + 9 + 1
 
 
 def choose_parameters(
