@@ -41,6 +41,23 @@ LISTS = (".npy", ".txt", ".csv")  # files of angles, whose names can be told fro
 Fan = tuple[float, float]  # distances of the source and of the detector from the axis, in bins
 Notes = Sequence[str]
 
+CenterOption = Annotated[
+    str,
+    typer.Option(
+        metavar="BINS",
+        help="How many bins the rotation axis lies beyond the bin number bins // 2, counted from 0; -0.5 if it is "
+        "in the middle of an even number of bins. auto finds it, for parallel rays.",
+    ),
+]
+FanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE,DETECTOR",
+        help="Rays from a point to a flat detector: the distances of both from the rotation axis, in widths of a "
+        "bin. A pixel is as wide as the part of the axis that a bin sees. Default: parallel rays.",
+    ),
+]
+
 EXAMPLES = (
     "Examples:\n\n"
     "[bold]deal ct sinogram.npy slice.tif --angles 180[/bold]   (equally spaced over half a turn)\n\n"
@@ -167,27 +184,14 @@ def ct(
     layout: Annotated[
         Layout, typer.Option(help="Rows and columns of the sinogram. auto: by the number of angles.")
     ] = Layout.auto,
-    center: Annotated[
-        str,
-        typer.Option(
-            metavar="BINS",
-            help="How many bins the rotation axis lies beyond the bin number bins // 2, counted from 0; -0.5 if it is "
-            "in the middle of an even number of bins. auto finds it, for parallel rays.",
-        ),
-    ] = "0",
-    fan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE,DETECTOR",
-            help="Rays from a point to a flat detector: the distances of both from the rotation axis, in widths of a "
-            "bin. A pixel is as wide as the part of the axis that a bin sees. Default: parallel rays.",
-        ),
-    ] = None,
+    center: CenterOption = "0",
+    fan: FanOption = None,
     *,
     settings: Settings,
 ) -> None:
     """Reconstruct images from sinograms (CT with parallel rays or a fan)."""
-    distances, axis = _fan(fan), _center(center)
+    distances = _fan(fan)
+    axis = _center(center, distances)
     degrees = _angles(angles, 180 if distances is None else 360)
     if settings.simulate:
         if (size, layout, axis, distances) != (None, Layout.auto, 0.0, None):
@@ -195,8 +199,6 @@ def ct(
         optional("skimage.transform", "filtered back-projection", "demo")  # better before the work than after
         task = SimulatedSinogram(settings, degrees)
     else:
-        if axis is None and distances is not None:
-            raise ValueError("--center auto is for parallel rays: give a number with --fan")
         task = SinogramTask(settings, degrees, size, layout, axis, distances)
     check_volume_path(target, tuple(files.PILLOW))
     run(task, one_job(source, target), reads=[Path(angles)] if _is_file(angles) else [])
@@ -207,17 +209,15 @@ def _operator(
 ) -> tuple[Operator, bool]:
     """And whether the image is what lies inside the circle."""
     side = bins if size is None else size
+    circle = side == bins
     if fan is not None:
         # In bins the pixels are smaller by the magnification.
         magnification = (fan[0] + fan[1]) / fan[0]
         source, detector = (distance * magnification for distance in fan)
-        H = FanBeam(degrees, side, source, detector, bins=bins, pitch=magnification, center=center)
-        return H, size is None
-    if center:
-        return Radon(degrees, side, circle=size is None, bins=bins, center=center), size is None
-    if side != bins:
+        return FanBeam(degrees, side, source, detector, bins=bins, pitch=magnification, center=center), circle
+    if not circle and not center:
         _check_covers(side, bins)
-    return Radon(degrees, side, circle=side == bins), side == bins
+    return Radon(degrees, side, circle=circle, bins=bins, center=center), circle
 
 
 def _check_covers(side: int, bins: int) -> None:
@@ -261,8 +261,10 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _center(text: str) -> float | None:
+def _center(text: str, fan: Fan | None) -> float | None:
     if text == AUTO:
+        if fan is not None:
+            raise ValueError("--center auto is for parallel rays: give a number with --fan")
         return None
     try:
         value = float(text)
