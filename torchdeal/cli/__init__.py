@@ -63,7 +63,7 @@ def _exit_code(arguments: list[str]) -> int:
     try:
         if "" in arguments:  # an empty path would be the folder that one is in
             raise ValueError("an argument is empty: give a name, or leave it out")
-        return app(arguments, standalone_mode=False) or 0
+        return app(arguments, prog_name="deal", standalone_mode=False) or 0
     except typer.Abort:
         return 130
     except Exception as error:

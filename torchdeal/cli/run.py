@@ -108,6 +108,8 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     outcome = Outcome(skipped=[str(target) for _, target in done])
     models = cache(partial(load, device=settings.torch_device))
     try:
+        if settings.model is not None:
+            models(settings.model)  # one that is not there would fail each file
         for job in (job for job in jobs if job not in done):
             _attempt(job, task, models, outcome, alone=len(jobs) == 1)
     except (KeyboardInterrupt, SystemExit) as stop:
