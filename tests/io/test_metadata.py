@@ -9,7 +9,7 @@ import tifffile
 from PIL import Image, ImageCms
 
 from torchdeal.io.files import ImageFile, read, write
-from torchdeal.io.metadata import Metadata
+from torchdeal.io.metadata import Metadata, TiffExtras
 
 ARTIST, ORIENTATION, CAMERA, EXPOSURE, WIDTH = 0x013B, 0x0112, 0x8769, 0x829A, 0xA002
 PIXEL = 0.25  # micrometres
@@ -204,3 +204,11 @@ def test_tags_of_others_are_kept_in_tiff_and_missed_elsewhere(tmp_path):
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.getexif()[ARTIST] == "somebody"
     assert "a map" in " ".join(image.metadata.enlarged(2, (40, 34)).lost)
+
+
+def test_metadata_that_cannot_be_written_do_not_cost_the_result(tmp_path):
+    wrong = TiffExtras(software="imagej", axes="QQ", details={"spacing": "?"}, tags=((65000, 3, 9, (7,), True),))
+    image = ImageFile(pixels(4, 20, 17, 1), dimensions=(2, 2), metadata=Metadata(tiff=wrong))
+    (note,) = write(tmp_path / "out.tif", image)
+    assert note.startswith("metadata: it could not be written")
+    assert np.array_equal(tifffile.imread(tmp_path / "out.tif").reshape(4, 20, 17, 1), image.pixels)

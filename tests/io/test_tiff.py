@@ -146,3 +146,12 @@ def test_planes_in_other_files_are_not_looked_for(tmp_path):
     )
     with pytest.raises(ImageFileError, match=r"in.ome.tif"):
         read(tmp_path / "in.ome.tif")
+
+
+def test_pages_that_the_description_leaves_out(tmp_path):
+    tifffile.imwrite(tmp_path / "in.ome.tif", pixels(3, 20, 17), metadata={"axes": "ZYX"})
+    content = (tmp_path / "in.ome.tif").read_bytes()
+    content = content.replace(b'SizeZ="3"', b'SizeZ="1"').replace(b'PlaneCount="3"', b'PlaneCount="1"')
+    (tmp_path / "in.ome.tif").write_bytes(content)
+    with pytest.raises(ImageFileError, match="1 of its 3 pages"):
+        read(tmp_path / "in.ome.tif")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,16 @@ def write(path: Path, image: ImageFile, *, quality: int | None = None) -> list[s
     """
     check_writable(path)
     check_holds(path, image)
+    try:
+        return _write(path, image, quality)
+    except (ImageFileError, MemoryError):
+        raise
+    except Exception as error:  # that of an encoder which does not like the metadata: it must not cost the result
+        bare = replace(image, metadata=Metadata(premultiplied=image.metadata.premultiplied))
+        return [*_write(path, bare, quality), f"metadata: it could not be written ({error})"]
+
+
+def _write(path: Path, image: ImageFile, quality: int | None) -> list[str]:
     suffix = path.suffix.lower()
     if suffix in TIFF:
         return tiff.write(path, image)

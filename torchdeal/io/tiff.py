@@ -40,6 +40,9 @@ def read(path: Path) -> ImageFile:
     with _errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
         series = list(file.series)
         _check_series(path, series, file.is_ome)
+        described = sum(len(level.pages) for one in series for level in one.levels)
+        if described < len(file.pages):
+            raise ImageFileError(f"{path}: says what {described} of its {len(file.pages)} pages are; save it anew")
         first = series[0]
         check_amount(path, (len(series), *first.shape) if len(series) > 1 else first.shape)
         arrays = [_asarray(path, one) for one in series]
@@ -71,13 +74,13 @@ def _image_file(path: Path, file: Any, page: Any, array: np.ndarray, axes: str) 
 
 @contextmanager
 def _errors_raised(path: Path) -> Iterator[None]:
-    """What tifffile only logs: pages that are not there, in a file that ends early."""
+    """What tifffile only logs: pages that are not there, in a file that ends early. What it warns of is checked here."""
     complaints: list[str] = []
 
     def note(record: logging.LogRecord) -> bool:
         if record.levelno >= logging.ERROR:
             complaints.append(record.getMessage())
-        return record.levelno < logging.ERROR
+        return False
 
     logger = logging.getLogger("tifffile")
     logger.addFilter(note)
@@ -104,7 +107,7 @@ def _check_series(path: Path, series: list[Any], is_ome: bool) -> None:
 
 def _asarray(path: Path, series: Any) -> np.ndarray:
     try:
-        return series.asarray()
+        array = series.asarray()
     except ValueError as error:
         if "imagecodecs" not in str(error):
             raise
@@ -112,6 +115,11 @@ def _asarray(path: Path, series: Any) -> np.ndarray:
         raise ImageFileError(
             f"{path}: compressed by {compression}: pip install 'torchdeal[tiff]', or save it without compression"
         ) from None
+    if array.shape != series.shape or array.size == 0:
+        raise ImageFileError(
+            f"{path}: damaged: pixels of the shape {series.shape} are promised, {array.shape} are there"
+        )
+    return array
 
 
 def _in_order(path: Path, array: np.ndarray, axes: str) -> tuple[np.ndarray, str]:
