@@ -189,3 +189,32 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write(path, ImageFile(pixels((9, 9), "uint8")))
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["image.png"]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((4, 4), [("r", "u1"), ("g", "u1")]), "the fields r, g"),
+        (np.full((4, 4), "text"), "texts, not numbers"),
+        (np.zeros(4), r"its shape is \(4,\)"),
+    ],
+)
+def test_arrays_that_are_no_pictures(tmp_path, array, message):
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(ImageFileError, match=f"odd.npy: .*{message}"):
+        read(tmp_path / "odd.npy")
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 20, 17), (2, 5, 20, 17), (2, 5, 20, 17, 3), (2, 20, 17, 1), (20, 17, 4), (20, 17, 1)]
+)
+def test_axes_of_arrays(tmp_path, shape):
+    array = pixels(shape, "uint16")
+    np.save(tmp_path / "in.npy", array)
+    image = read(tmp_path / "in.npy")
+    assert image.size == (20, 17)
+    assert image.channels == (shape[-1] if shape[-1] <= 4 else 1)
+    assert not image.alpha
+    assert np.array_equal(image.pixels.ravel(), array.ravel())
+    write(tmp_path / "out.npy", image)
+    assert np.array_equal(np.load(tmp_path / "out.npy"), array)

@@ -52,6 +52,12 @@ def names_in(path: Path) -> list[str]:
 
 def _check_header(file: IO[bytes], what: str = "") -> int:
     """How many bytes of numbers the header of an npy file announces."""
+    shape, dtype = read_header(file, what)
+    return math.prod(shape) * dtype.itemsize
+
+
+def read_header(file: IO[bytes], what: str = "") -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and type of the numbers that the header of an npy file announces. Raises if they are no numbers."""
     try:
         version = np.lib.format.read_magic(file)
     except ValueError:
@@ -67,4 +73,4 @@ def _check_header(file: IO[bytes], what: str = "") -> int:
     if dtype.kind not in NUMBERS:
         kind = "texts" if dtype.kind in "SU" else f"{dtype.name} values"
         raise ArrayFileError(f"{what}holds {kind}, not numbers; convert them by .astype(float)")
-    return math.prod(shape) * dtype.itemsize
+    return shape, dtype

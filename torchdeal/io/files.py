@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torchdeal.io import bitmaps, tiff
+from torchdeal.io.arrays import ArrayFileError, read_header
 from torchdeal.io.bitmaps import PILLOW
 from torchdeal.io.formats import (
     BY_SUFFIX,
@@ -19,7 +21,7 @@ from torchdeal.io.formats import (
     check_holds,
     from_stored,
 )
-from torchdeal.io.images import MOST_COLOURS, dtype_remedy
+from torchdeal.io.images import MOST_COLOURS
 from torchdeal.io.metadata import Metadata
 
 TIFF = (".tif", ".tiff")
@@ -122,19 +124,15 @@ def _check_npy(path: Path) -> tuple[int, ...]:
         if file.read(4) == b"PK\x03\x04":
             raise ImageFileError(f"{path}: does not hold one array, but an archive of several; save one as .npy")
         file.seek(0)
-        version = np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(file)
+        try:
+            shape, dtype = read_header(file)
+        except ArrayFileError as error:
+            raise ImageFileError(f"{path}: {error}") from None
         there = path.stat().st_size - file.tell()
-    if dtype.hasobject:
-        raise ImageFileError(f"{path}: holds Python objects, which are not read; save an array of numbers")
-    if dtype.kind not in "biufc":
-        remedy = dtype_remedy(dtype)
-        raise ImageFileError(f"{path}: an array of type {dtype.name}: {remedy}")
     if len(shape) < 2 or 0 in shape:
         raise ImageFileError(f"{path}: does not hold one array with pixels: its shape is {shape}")
     check_amount(path, shape)
-    needed = dtype.itemsize * int(np.prod(shape, dtype=object))
+    needed = dtype.itemsize * math.prod(shape)
     if there < needed:
         raise ImageFileError(f"{path}: ends early: {needed} bytes of pixels are promised, {there} are there")
     return shape

@@ -102,7 +102,7 @@ def luma(image: Tensor) -> Tensor:
     return (image * image.new_tensor(LUMA).view(3, 1, 1)).sum(-3, keepdim=True)
 
 
-def dtype_remedy(dtype: np.dtype) -> str:
+def _dtype_remedy(dtype: np.dtype) -> str:
     """What to do about an array that holds no pixels; empty where it does."""
     if dtype.names:
         return f"it has fields ({', '.join(dtype.names)}): stack them as channels, in the last axis"
@@ -126,11 +126,11 @@ def _checked_dtype(image: Tensor | np.ndarray, data_range: float | None, name: s
         if dtype == "bfloat16":  # numpy has none
             return dtype
         try:
-            remedy = dtype_remedy(np.dtype(dtype))
+            remedy = _dtype_remedy(np.dtype(dtype))
         except TypeError:
             remedy = "convert it to torch.float32"
     else:
-        dtype, remedy = image.dtype.name, dtype_remedy(image.dtype)
+        dtype, remedy = image.dtype.name, _dtype_remedy(image.dtype)
     if remedy:
         raise TypeError(f"the {name} has dtype {dtype}: {remedy}")
     if dtype in OTHER_INTEGERS and data_range is None:

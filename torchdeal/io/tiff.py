@@ -74,7 +74,7 @@ def _image_file(path: Path, file: Any, page: Any, array: np.ndarray, axes: str) 
 
 @contextmanager
 def _errors_raised(path: Path) -> Iterator[None]:
-    """What tifffile only logs: pages that are not there, in a file that ends early. What it warns of is checked here."""
+    """What tifffile only logs: pages that are not there, in a file that ends early. Its warnings are not shown."""
     complaints: list[str] = []
 
     def note(record: logging.LogRecord) -> bool:
