@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.helpers import pixels, save
+from cli.helpers import load, pixels, save
 
 import torchdeal as td
 
@@ -201,6 +201,21 @@ def test_pipes_and_devices_are_no_files(deal):
         assert message in err
     assert Path("pipe.png").is_fifo()
     assert not os.path.exists("out.png")
+
+
+def test_what_is_missing_is_named_first(deal):
+    for arguments in (("missing/", "out"), ("missing.png", "out"), ("missing.png", "missing/out.png")):
+        assert f"{Path(arguments[0])}: no such file" in deal("denoise", *arguments)[2]
+
+
+def test_links_that_lead_in_circles(deal):
+    save("in.png", pixels(size=16))
+    Path("circle.png").symlink_to("circle.png")
+    code, _, err = deal("denoise", "circle.png", "out.png", *QUICK)
+    assert code == 1
+    assert "circle.png: no such file" in err
+    assert deal("denoise", "in.png", "circle.png", *QUICK)[0] == 0
+    assert load("circle.png").shape == (16, 16)
 
 
 def test_an_empty_argument_is_not_the_folder_one_is_in(deal):

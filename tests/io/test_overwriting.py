@@ -34,6 +34,11 @@ def test_two_outputs_are_two_files_also_before_they_exist():
             refuse_overwriting([Path(one), Path(other)], [])
 
 
+def test_links_in_a_circle_are_no_file():
+    Path("circle.png").symlink_to("circle.png")
+    refuse_overwriting([Path("circle.png")], [Path("in.png")])
+
+
 def test_others_may_be_replaced():
     Path("old.png").write_text("old")
     refuse_overwriting([Path("old.png"), Path("new.png")], [Path("in.png"), Path("gaussian:1.6"), Path("missing.png")])

@@ -29,6 +29,9 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     if len(paths) < 2:
         raise ValueError("give at least one input and then the output: IN... OUT")
     *inputs, out = paths
+    for path in inputs:
+        if not path.is_dir():
+            _check_input(path)
     if len(inputs) > 1 or inputs[0].is_dir() or out.is_dir():
         _check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
         found = [(path, out / place) for given in inputs for path, place in _pictures(given, out, recursive)]
@@ -38,10 +41,9 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     else:
         raise ValueError(f"{out}: no such folder, nor the name of a picture; create the folder, or add a suffix")
     times = Counter(target for _, target in found)
-    for source, target in found:
+    for target in times:
         if times[target] > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
-        _check_input(source)
         files.check_format(target)
         _check_place(target)
     return found

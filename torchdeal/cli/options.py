@@ -69,7 +69,7 @@ class Settings:
             "--simulate", help="The input is a clean picture: degrade it first, then compare the result with it."
         ),
     ] = False
-    seed: Annotated[int, _simulating(min=0, help="Of what is random.")] = 0
+    seed: Annotated[int, _simulating(min=0, max=2**63 - 1, help="Of what is random.")] = 0
     save_degraded: Annotated[Path | None, _simulating(metavar="FILE", help="Where to write the degraded picture.")] = (
         None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 
@@ -25,5 +26,5 @@ def _identity(path: Path) -> Hashable:
     try:
         status = path.stat()
     except OSError:
-        return path.resolve()
+        return os.path.realpath(path)  # unlike `resolve`, also of links that lead in circles
     return status.st_dev, status.st_ino
