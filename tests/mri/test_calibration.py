@@ -151,3 +151,14 @@ def test_noise_of_nothing():
         estimate_noise(torch.ones(1, 8, 8, dtype=torch.complex64), torch.zeros(8, 8))
     with pytest.raises(ValueError, match="complex"):
         estimate_noise(torch.ones(8, 8))
+
+
+@pytest.mark.parametrize("values", [[[1j, 2], [3, 4]], "scan.h5", None])
+def test_what_is_no_kspace(values):
+    with pytest.raises(KSpaceError, match=r"must be a complex array or tensor, got .* read_kspace reads files"):
+        mri.estimate_noise(values)
+
+
+def test_a_mask_of_one_dimension_has_no_middle():
+    with pytest.raises(ValueError, match=r"must be \(H, W\), got \(8,\)"):
+        mri.calibration_width(np.ones(8))

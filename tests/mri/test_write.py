@@ -81,6 +81,9 @@ def test_nifti(tmp_path, name, kind):
         ("a.npy", image(2, 3, 4, 4), "is needed"),
         ("a.npy", image(4), "is needed"),
         ("a.npy", image(4, 4) * np.nan, "NaN"),
+        ("a.nii", np.ones((4, 4), np.float16), "cannot hold float16 numbers; convert them to float32"),
+        ("a.nii", np.ones((4, 4), np.int64), "cannot hold int64 numbers"),
+        ("a.nii", np.ones((2, 40000), np.float32), "at most 32767 pixels"),
     ],
 )
 def test_what_cannot_be_written(tmp_path, name, picture, message):

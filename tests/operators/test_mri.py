@@ -3,12 +3,14 @@
 import copy
 import pickle
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sigpy
 import torch
-from conftest import picture
+from conftest import picture, random
 from operators.test_operators import MAPS, SAMPLED, SHAPE, TRAJECTORY, image
 
 import torchdeal as td
@@ -106,7 +108,7 @@ def test_maps_per_sample():
         ((torch.zeros(5, 2) + 1j, (8, 8)), "must be real"),
         ((torch.tensor([[0.0, np.nan]]), (8, 8)), "NaN"),
         ((torch.tensor([[0.0, 20.0]]), (8, 8)), "is the unit right"),
-        ((torch.zeros(5, 2), (8, 0)), r"size must be \(H, W\)"),
+        ((torch.zeros(5, 2), (8, 0)), "the size must be"),
         ((torch.zeros(5, 2), (8, 8), MAPS), "the maps are for"),
     ],
 )
@@ -156,3 +158,54 @@ def test_mri_from_a_third_of_the_lines_is_better_than_zero_filling(gray):
     result = td.reconstruct(y, H, model=gray, sigma=10 / 255, lam=0.1)
     errors = [float((x - clean).square().mean()) for x in (H.adjoint(y), result.x)]
     assert errors[1] < 0.5 * errors[0]
+
+
+SQUARE, COILS = np.ones((16, 16)), np.ones((2, 16, 16), np.complex64)
+POINTS = np.zeros((5, 2))
+BAD = {
+    "mask: path": (lambda: Fourier("mask.npy"), "the mask must be an array or a tensor, not a path"),
+    "mask: one dimension": (lambda: Fourier(SQUARE[0]), r"of whole columns it is numpy\.broadcast_to"),
+    "mask: texts": (lambda: Fourier(np.array([["a"]])), "must be an array or a tensor of numbers, got <U1 values"),
+    "mask: objects": (lambda: Fourier(np.array([[None]])), "of numbers, got object values"),
+    "mask: nothing": (lambda: Fourier(np.ones((0, 0))), "not empty"),
+    "mask: ragged": (lambda: Fourier([[1], [1, 0]]), "ragged list"),
+    "maps: nothing": (lambda: MultiCoilFourier(None), "the maps must be an array or a tensor of numbers, got NoneType"),
+    "maps: path": (lambda: MultiCoilFourier(Path("maps.npy")), "the maps must be an array or a tensor, not a path"),
+    "maps: one coil": (lambda: MultiCoilFourier(SQUARE), r"one coil needs none: Fourier\(mask\)"),
+    "maps: empty": (lambda: MultiCoilFourier(COILS[:0]), "not empty"),
+    "maps: batches": (
+        lambda: MultiCoilFourier(np.stack([COILS] * 3), np.ones((2, 1, 16, 16))),
+        "the mask is for a batch of 2, the maps are for one of 3",
+    ),
+    "trajectory: path": (lambda: NonCartesianFourier("t.npy", 16), "the trajectory must be .* not a path"),
+    "trajectory: transposed": (lambda: NonCartesianFourier(POINTS.T, 16), r"\(2, samples\) by transposing"),
+    "trajectory: spokes": (lambda: NonCartesianFourier(POINTS[None], 16), r"reshape\(-1, 2\)"),
+    "trajectory: size": (lambda: NonCartesianFourier(POINTS, "16"), r"the size must be \(height, width\)"),
+    "an array": (lambda: Fourier(SQUARE).forward(np.ones((1, 1, 16, 16))), "must be a torch tensor, got ndarray"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+@pytest.mark.parametrize("dtype", [">f4", np.longdouble, np.uint16, bool])
+def test_masks_of_any_numbers(dtype):
+    mask = np.arange(16 * 16).reshape(16, 16) % 3 > 0
+    x = random(1, 1, 16, 16)
+    expected = torch.from_numpy(mask) * torch.fft.fft2(x, norm="ortho")
+    torch.testing.assert_close(Fourier(mask.astype(dtype)).to(dtype=torch.float64).forward(x), expected)
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.14])
+def test_a_trajectory_that_is_in_other_units(scale):
+    pytest.importorskip("finufft")
+    trajectory = np.linspace(-scale, scale, 100).reshape(50, 2)
+    with pytest.warns(UserWarning, match="in cycles per pixel, multiply it by") as caught:
+        NonCartesianFourier(trajectory, 64)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NonCartesianFourier(10 * trajectory, 64)

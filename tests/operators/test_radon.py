@@ -153,8 +153,8 @@ BAD = {
     "nan": (([np.nan], (4, 4)), {}, "angles must be finite"),
     "no angles": (([], (4, 4)), {}, "angles must be finite numbers, at least one"),
     "how many": ((180, (4, 4)), {}, r"angles must be a list.*numpy\.arange\(180\)"),
-    "words": ((["a"], (4, 4)), {}, "angles must be real numbers, in degrees, got <U1"),
-    "nothing": ((None, (4, 4)), {}, "angles must be real numbers"),
+    "words": ((["a"], (4, 4)), {}, "angles must be an array or a tensor of numbers, got list"),
+    "nothing": ((None, (4, 4)), {}, "angles must be an array or a tensor of numbers, got NoneType"),
     "complex": ((np.array([1j]), (4, 4)), {}, "angles must be real numbers"),
     "three sizes": (([0.0], (3, 4, 5)), {}, r"size must be \(height, width\) .* got \(3, 4, 5\)"),
     "parts of pixels": (([0.0], (4.5, 4)), {}, "size must be"),
@@ -180,3 +180,8 @@ def test_angles_that_look_like_radians():
         warnings.simplefilter("error")
         Radon(np.arange(60) * 3.0, 8)
         Radon([0.0, 1.0, 3.0], 8)
+
+
+def test_whole_numbers_are_no_image():
+    with pytest.raises(TypeError, match=r"Radon needs floating-point numbers, got torch.int32: use .float\(\)"):
+        Radon([0.0], 8).forward(torch.ones(1, 1, 8, 8, dtype=torch.int32))

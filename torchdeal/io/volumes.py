@@ -12,6 +12,7 @@ from torchdeal.io.files import TIFF, ImageFileError, atomically, check_place
 
 NIFTI = (".nii", ".nii.gz")
 SUFFIXES = (*TIFF, ".npy", *NIFTI)
+LONGEST_SIDE = 2**15 - 1  # of NIfTI
 
 
 def suffix_of(path: Path) -> str:
@@ -56,12 +57,17 @@ def write_volume(path: Path, array: np.ndarray) -> None:
 
         atomically(path, lambda file: tifffile.imwrite(file, array, photometric="minisblack"))
     else:
-        content = _nifti(array)
+        content = _nifti(path, array)
         content = gzip.compress(content, mtime=0) if suffix == ".nii.gz" else content  # the same bits every time
         atomically(path, lambda file: file.write(content))
 
 
-def _nifti(array: np.ndarray) -> bytes:
+def _nifti(path: Path, array: np.ndarray) -> bytes:
     nibabel = optional("nibabel", "writing NIfTI files", "mri")
     volume = (array if array.ndim == 3 else array[None]).transpose(2, 1, 0)
-    return nibabel.Nifti1Image(volume, np.eye(4)).to_bytes()
+    if max(volume.shape) > LONGEST_SIDE:
+        raise ImageFileError(f"{path}: NIfTI holds at most {LONGEST_SIDE} pixels each way; write .npy or .tif")
+    try:
+        return nibabel.Nifti1Image(volume, np.eye(4)).to_bytes()
+    except (ValueError, nibabel.spatialimages.HeaderDataError):
+        raise ImageFileError(f"{path}: NIfTI cannot hold {array.dtype} numbers; convert them to float32") from None

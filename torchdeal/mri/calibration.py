@@ -53,6 +53,8 @@ def _radius(size: tuple[int, int], centered: bool) -> Tensor:
 def calibration_width(mask: Tensor | np.ndarray, *, centered: bool = False) -> int:
     """The width of the largest square in the middle of k-space that is fully sampled; 0 if there is none."""
     sampled = np.asarray(mask) != 0
+    if sampled.ndim != 2:
+        raise ValueError(f"the mask must be (H, W), got {sampled.shape}")
     sampled = sampled if centered else np.fft.fftshift(sampled)
     height, width = sampled.shape
     full = 0

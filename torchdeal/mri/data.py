@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.operators.given import as_size
+
 Image = TypeVar("Image", Tensor, np.ndarray)
 
 MIDDLE, ALL = "middle", "all"
@@ -42,16 +44,17 @@ class KSpace:
             raise KSpaceError("the k-space is zero everywhere, or nothing of it was measured")
 
 
-def centre_crop(image: Image, size: tuple[int, int]) -> Image:
+def centre_crop(image: Image, size: int | tuple[int, int]) -> Image:
     """The middle of an image `(..., H, W)`: what readout oversampling added is cut off.
 
-    The pixel in the middle stays there. An image that is smaller than `size` stays as it is, each way on its own.
+    The pixel in the middle stays there. An image that is smaller than `size`, height and width, or one number for a
+    square, stays as it is, each way on its own.
     """
-    if any(wanted < 1 for wanted in size):
-        raise ValueError(f"the size must be positive, got {tuple(size)}")
+    if image.ndim < 2:
+        raise ValueError(f"the image must be (..., H, W), got {tuple(image.shape)}")
     rows, columns = (
         slice(max(have // 2 - wanted // 2, 0), max(have // 2 - wanted // 2, 0) + min(have, wanted))
-        for have, wanted in zip(image.shape[-2:], size, strict=True)
+        for have, wanted in zip(image.shape[-2:], as_size(size), strict=True)
     )
     return image[..., rows, columns]
 
@@ -73,6 +76,9 @@ def as_kspace(values: Tensor | np.ndarray, what: str = "the k-space") -> Tensor:
         if values.dtype.kind != "c":
             raise KSpaceError(f"{what} must be complex, got {values.dtype}")
         values = torch.from_numpy(np.ascontiguousarray(values, np.complex128 if values.itemsize > 8 else np.complex64))
+    if not isinstance(values, Tensor):
+        kind = type(values).__name__
+        raise KSpaceError(f"{what} must be a complex array or tensor, got a {kind}; read_kspace reads files")
     if not values.is_complex():
         raise KSpaceError(f"{what} must be complex, got {values.dtype}")
     values = values[None] if values.ndim == 2 else values

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.operators.tomography import LEAST_WEIGHT, Part, Projector, as_bins, as_size, segment_sums, sparse_rows
+from torchdeal.operators.given import as_size
+from torchdeal.operators.tomography import LEAST_WEIGHT, Part, Projector, as_bins, segment_sums, sparse_rows
 
 
 class FanBeam(Projector):

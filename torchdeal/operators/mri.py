@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from torchdeal.extras import optional
-from torchdeal.operators.base import Linear, Operator, real_tensor
+from torchdeal.operators.base import Linear, Operator
+from torchdeal.operators.given import as_size, number_tensor, real_tensor
 
+MANY = 16  # samples, and pixels: with fewer, low frequencies alone are no mistake
 PRECISION = 1e-14  # of FINUFFT, relative; the work is in double precision: little is to gain by asking for less
 
 
@@ -85,6 +88,8 @@ class MultiCoilFourier(Operator):
             raise ValueError(f"the mask is for {tuple(self.fourier.mask.shape[-2:])}, the maps are for {size}")
         self.image_shape, self.measurement_shape = (1, *size), tuple(self.maps.shape[-3:])
         self.batch = self.maps.shape[0] if self.maps.ndim == 4 and self.maps.shape[0] > 1 else self.fourier.batch
+        if self.fourier.batch not in (None, self.batch):
+            raise ValueError(f"the mask is for a batch of {self.fourier.batch}, the maps are for one of {self.batch}")
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.fourier.forward(self.maps * x)
@@ -106,7 +111,7 @@ class NonCartesianFourier(Operator):
     Args:
         trajectory: `(samples, 2)`, the frequency along rows `(-H/2 .. H/2)` and along columns `(-W/2 .. W/2)`, in
             cycles per field of view, as in SigPy and BART.
-        size: `(H, W)` of the image.
+        size: `(H, W)` of the image, or one number for a square.
         maps: coil sensitivities, `(coils, H, W)` or `(B, coils, H, W)`, complex.
         real: the image is real-valued, and so is what the adjoint returns.
     """
@@ -116,20 +121,21 @@ class NonCartesianFourier(Operator):
     def __init__(
         self,
         trajectory: Tensor | np.ndarray,
-        size: tuple[int, int],
+        size: int | tuple[int, int],
         maps: Tensor | np.ndarray | None = None,
         *,
         real: bool = True,
     ):
-        self.nufft = _Nufft(_points(trajectory, size), (int(size[0]), int(size[1])))
+        size = as_size(size)
+        self.nufft = _Nufft(_points(trajectory, size), size)
         self.spectrum = self.nufft.normal_spectrum()
         self.maps = None if maps is None else _maps(maps)
         self.real = real
         samples = self.nufft.points.shape[1]
         self.image_shape, self.measurement_shape = (None, *size), (None, samples)
         if self.maps is not None:
-            if tuple(self.maps.shape[-2:]) != tuple(size):
-                raise ValueError(f"the maps are for {tuple(self.maps.shape[-2:])}, the image is {tuple(size)}")
+            if tuple(self.maps.shape[-2:]) != size:
+                raise ValueError(f"the maps are for {tuple(self.maps.shape[-2:])}, the image is {size}")
             self.image_shape, self.measurement_shape = (1, *size), (self.maps.shape[-3], samples)
             self.batch = self.maps.shape[0] if self.maps.ndim == 4 and self.maps.shape[0] > 1 else None
 
@@ -194,9 +200,12 @@ def _finufft() -> ModuleType:
 
 def _maps(maps: Tensor | np.ndarray) -> Tensor:
     """Coil sensitivities `(coils, H, W)` or `(B, coils, H, W)`."""
-    values = torch.as_tensor(maps)
-    if values.ndim not in (3, 4):
-        raise ValueError(f"the maps must be (coils, H, W) or (B, coils, H, W), got {tuple(values.shape)}")
+    values = number_tensor("maps", maps)
+    if values.ndim not in (3, 4) or not values.numel():
+        raise ValueError(
+            f"the maps must be (coils, H, W) or (B, coils, H, W) and not empty, got {tuple(values.shape)}; "
+            "one coil needs none: Fourier(mask)"
+        )
     if not bool(torch.isfinite(values).all()):
         raise ValueError("the maps hold NaN or infinite values")
     return values
@@ -217,25 +226,33 @@ def _transform(x: Tensor, transform, centered: bool) -> Tensor:
 
 def _mask(mask: Tensor | np.ndarray) -> Tensor:
     values = real_tensor("mask", mask)
-    if values.ndim not in (2, 4) or (values.ndim == 4 and values.shape[1] != 1):
-        raise ValueError(f"the mask must be (H, W) or (B, 1, H, W), got {tuple(values.shape)}")
+    if values.ndim not in (2, 4) or (values.ndim == 4 and values.shape[1] != 1) or not values.numel():
+        columns = "; of whole columns it is numpy.broadcast_to(columns, (H, W))" if values.ndim == 1 else ""
+        raise ValueError(f"the mask must be (H, W) or (B, 1, H, W) and not empty, got {tuple(values.shape)}{columns}")
     return values
 
 
 def _points(trajectory: Tensor | np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """The trajectory in radians per pixel, `(2, samples)`."""
-    values = torch.as_tensor(trajectory).detach().cpu().numpy()
+    values = number_tensor("trajectory", trajectory).detach().cpu().numpy()
     if values.ndim != 2 or values.shape[1] != 2 or not len(values) or values.dtype.kind not in "fiu":
-        raise ValueError(f"the trajectory must be real, (samples, 2), got {values.dtype} {values.shape}")
-    if len(size) != 2 or any(length < 1 for length in size):
-        raise ValueError(f"the size must be (H, W), got {size}")
+        raise ValueError(
+            f"the trajectory must be real, (samples, 2), got {values.dtype} {values.shape}; "
+            "spokes (spokes, samples, 2) become it by reshape(-1, 2), (2, samples) by transposing"
+        )
     if not np.isfinite(values).all():
         raise ValueError("the trajectory holds NaN or infinite values")
     values = values.astype(np.float64)
     highest = np.abs(values).max(0)
+    units = (
+        f"the trajectory reaches {highest[0]:.3g} x {highest[1]:.3g} cycles per field of view, an image of "
+        f"{size[0]} x {size[1]} has frequencies up to {size[0] / 2:g} x {size[1] / 2:g}"
+    )
     if (highest > np.array(size) / 2 + 1).any():
-        raise ValueError(
-            f"the trajectory reaches {highest[0]:g} x {highest[1]:g} cycles per field of view, an image of "
-            f"{size[0]} x {size[1]} has frequencies up to {size[0] / 2:g} x {size[1] / 2:g}: is the unit right?"
+        raise ValueError(f"{units}: is the unit right?")
+    if len(values) >= MANY and highest.max() < 3.2 and min(size) >= MANY:
+        warnings.warn(
+            f"{units}: if it is in cycles per pixel, multiply it by (H, W); if in radians per pixel, by (H, W) / 2 pi",
+            stacklevel=3,
         )
     return np.ascontiguousarray((values * (2 * np.pi / np.array(size))).T)

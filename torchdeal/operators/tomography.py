@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.operators.base import Linear, Operator, Self
+from torchdeal.operators.given import as_size, number_tensor
 
 CHUNK_NUMBERS = 2**24  # samples of rays that are taken at a time
 MATRIX_BYTES = 1.5e9  # the most that the matrix and its transpose may take
@@ -82,6 +82,8 @@ class Projector(Operator):
         """The projections of images, or the images of what goes back from projections."""
         if values.is_complex():
             return torch.complex(self._apply(values.real, transposed), self._apply(values.imag, transposed))
+        if not values.is_floating_point():
+            raise TypeError(f"{type(self).__name__} needs floating-point numbers, got {values.dtype}: use .float()")
         flat = values.flatten(0, 1)
         if self._has_matrix(values.dtype):
             result = self._multiply(flat, transposed)
@@ -189,12 +191,12 @@ class Radon(Projector):
 
 def as_angles(angles: Sequence[float] | Tensor | np.ndarray) -> Tensor:
     """In degrees, `(angles,)`, float64, checked."""
-    values = angles.detach().cpu().numpy() if isinstance(angles, Tensor) else np.asarray(angles)
-    if values.dtype.kind not in "iuf":
-        raise TypeError(f"the angles must be real numbers, in degrees, got {values.dtype} in a {type(angles).__name__}")
+    values = number_tensor("angles", angles).detach().cpu()
+    if values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(f"the angles must be real numbers, in degrees, got {values.dtype}")
     if values.ndim == 0:
         raise ValueError("the angles must be a list, in degrees: for 180 steps of a degree numpy.arange(180)")
-    values = torch.from_numpy(values.astype(np.float64).ravel())
+    values = values.to(torch.float64, copy=True).flatten()
     if not values.numel() or not bool(torch.isfinite(values).all()):
         raise ValueError("the angles must be finite numbers, at least one")
     if look_like_radians(values):
@@ -215,14 +217,6 @@ def as_bins(bins: int | None) -> int | None:
     if bins is not None and (isinstance(bins, bool) or not isinstance(bins, Integral) or bins < 1):
         raise ValueError(f"bins must be how many the detector has, a whole number from 1, got {bins!r}")
     return bins if bins is None else int(bins)
-
-
-def as_size(size: int | Iterable[int]) -> tuple[int, int]:
-    """Height and width of an image; one number is a square."""
-    numbers: list[Any] = [size] * 2 if isinstance(size, Integral) else list(size) if isinstance(size, Iterable) else []
-    if len(numbers) != 2 or any(isinstance(n, bool) or not isinstance(n, Integral) or int(n) < 1 for n in numbers):
-        raise ValueError(f"the size must be (height, width) of the image in pixels, or one number, got {size!r}")
-    return int(numbers[0]), int(numbers[1])
 
 
 @dataclass(frozen=True)
