@@ -41,9 +41,9 @@ def random(*shape, seed=0):
     return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def radon_by(angles, size, circle=False, **way):
+def radon_by(angles, size, circle=False, bins=None, center=0.0, **way):
     """`Radon` with its private settings: with no matrix, or as on CUDA."""
-    operator = Radon(angles, size, circle=circle)
+    operator = Radon(angles, size, circle=circle, bins=bins, center=center)
     vars(operator).update(way)
     return operator
 
