@@ -135,7 +135,7 @@ def test_torch_stays_torch(gray):
 def test_colour_and_alpha(color):
     rgb = noisy(picture("astronaut", size=32), 20)[0].permute(1, 2, 0).numpy()
     alpha = np.random.default_rng(0).random((32, 32, 1)).astype(np.float32)
-    result = td.denoise(np.concatenate([rgb, alpha], -1), 20 / 255)
+    result = td.denoise(np.concatenate([rgb, alpha], -1), 20 / 255, alpha=True)
     assert np.array_equal(result[..., 3:], alpha)
     np.testing.assert_allclose(result[..., :3], td.denoise(rgb, 20 / 255), atol=1e-6)
 

@@ -92,7 +92,7 @@ def test_float_pictures_become_8_bit_where_the_format_has_no_float(tmp_path):
     assert read(tmp_path / "image.png").pixels.tolist() == [[0, 128], [255, 255]]
 
 
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".tif", ".npy"])
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".bmp", ".tif", ".npy"])
 @pytest.mark.parametrize("damage", ["empty", "truncated", "text"])
 def test_damaged_files(tmp_path, suffix, damage):
     path = tmp_path / f"image{suffix}"
@@ -197,6 +197,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         (np.zeros((4, 4), [("r", "u1"), ("g", "u1")]), "the fields r, g"),
         (np.full((4, 4), "text"), "texts, not numbers"),
         (np.zeros(4), r"its shape is \(4,\)"),
+        (np.zeros((20, 17, 8)), r"a picture with 8 channels; save a stack as array\[\.\.\., None\]"),
     ],
 )
 def test_arrays_that_are_no_pictures(tmp_path, array, message):

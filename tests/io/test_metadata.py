@@ -212,3 +212,16 @@ def test_metadata_that_cannot_be_written_do_not_cost_the_result(tmp_path):
     (note,) = write(tmp_path / "out.tif", image)
     assert note.startswith("metadata: it could not be written")
     assert np.array_equal(tifffile.imread(tmp_path / "out.tif").reshape(4, 20, 17, 1), image.pixels)
+
+
+def test_odd_metadata_do_not_keep_a_picture_from_being_read(ome):
+    content = ome.read_bytes()
+    assert content.count(b'PhysicalSizeX="0.25"') == 1
+    ome.write_bytes(content.replace(b'PhysicalSizeX="0.25"', b'PhysicalSizeX="huge"'))
+    assert read(ome).metadata.dpi is None
+    path = ome.with_name("in.tif")
+    tifffile.imwrite(path, pixels(20, 17), resolution=((1, 1), (300, 1)), resolutionunit=2)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        file.pages[0].tags[282].overwrite((300, 0))
+    assert read(path).metadata.dpi is None
+    assert np.array_equal(read(path).pixels, pixels(20, 17))

@@ -114,6 +114,11 @@ def _read_npy(path: Path) -> ImageFile:
     if has_channels or array.ndim == 2:
         dimensions = dimensions if len(dimensions) > 1 else ()
         return ImageFile(pixels, dimensions=dimensions)
+    if 2 * shape[-1] < min(shape[-3:-1]):
+        raise ImageFileError(
+            f"{path}: the shape {shape} may be a stack of narrow pictures, or a picture with {shape[-1]} channels; "
+            "save a stack as array[..., None], channels as numpy.moveaxis(array, -1, 0)"
+        )
     note = f"the shape {shape}: read as a stack of {len(pixels)} pictures of {shape[-2]} x {shape[-1]}"
     return ImageFile(pixels, dimensions=dimensions, metadata=Metadata(lost=(note,)))
 

@@ -21,12 +21,12 @@ KNOWN_AXES = frozenset("TZC")
 def pixel_size(xml: str) -> tuple[float, float] | None:
     """Width and height of a pixel in micrometres, where they are told."""
     attributes = _pixels(ElementTree.fromstring(xml)).attrib
-    lengths = [
-        float(attributes.get(f"PhysicalSize{axis}", "nan"))
+    across, down = (
+        _number(attributes.get(f"PhysicalSize{axis}"))
         * MICROMETRES.get(attributes.get(f"PhysicalSize{axis}Unit", "µm"), math.nan)
         for axis in "XY"
-    ]
-    return (lengths[0], lengths[1]) if 0 < min(lengths) <= max(lengths) < math.inf else None
+    )
+    return (across, down) if 0 < across < math.inf and 0 < down < math.inf else None
 
 
 def enlarged(xml: str, magnification: int) -> str:
@@ -34,8 +34,8 @@ def enlarged(xml: str, magnification: int) -> str:
     root = ElementTree.fromstring(xml)
     pixels = _pixels(root)
     for name in ("PhysicalSizeX", "PhysicalSizeY"):
-        if name in pixels.attrib:
-            pixels.set(name, repr(float(pixels.attrib[name]) / magnification))
+        if _number(pixels.get(name)) > 0:
+            pixels.set(name, repr(_number(pixels.get(name)) / magnification))
     for parent in list(root.iter()):
         for child in [child for child in parent if _name(child) in ("ROI", "ROIRef")]:
             parent.remove(child)
@@ -66,6 +66,14 @@ def description(axes: str, dpi: tuple[float, float] | None) -> dict[str, Any]:
 
 def _pixels(root: ElementTree.Element) -> ElementTree.Element:
     return next(element for element in root.iter() if _name(element) == "Pixels")
+
+
+def _number(text: str | None) -> float:
+    """NaN where there is none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
 
 
 def _name(element: ElementTree.Element) -> str:

@@ -164,14 +164,21 @@ def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb:
         del texts[0x0131]
     tags, lost = _other_tags(page)
     tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
-    across, down = page.get_resolution() if {282, 283} <= set(page.tags.keys()) else (0.0, 0.0)
-    unit = int(page.resolutionunit)
-    resolution = (across, down, unit) if min(across, down) > 0 and (across, down, unit) != (1.0, 1.0, 1) else None
-    extras = TiffExtras(software, axes, details, xml, tuple(tags), resolution, colormap, rgb)
+    extras = TiffExtras(software, axes, details, xml, tuple(tags), _resolution(page), colormap, rgb)
     if file.series[0].is_pyramidal:
         lost += ["the smaller copies of the picture: they are not written"]
     icc = page.tags.valueof(34675, default=b"") or b""
     return Metadata(icc, exif_of_texts(texts), _dpi(extras), tiff=extras, lost=tuple(lost))
+
+
+def _resolution(page: Any) -> tuple[float, float, int] | None:
+    """Pixels per unit and the unit; None where nothing is told, as 1 pixel per unit that is not named."""
+    try:
+        across, down = (page.tags[code].value[0] / page.tags[code].value[1] for code in (282, 283))
+        unit = int(page.resolutionunit)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    return (across, down, unit) if min(across, down) > 0 and (across, down, unit) != (1.0, 1.0, 1) else None
 
 
 def _other_tags(page: Any) -> tuple[list[tuple], list[str]]:
