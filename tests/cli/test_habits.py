@@ -10,9 +10,10 @@ import tifffile
 import torch
 from cli.helpers import only_result, pixels, save
 
-from torchdeal.cli import run
+from torchdeal.cli import memory, run
+from torchdeal.cli.memory import available_memory, memory_for
 from torchdeal.cli.pictures import PictureTask
-from torchdeal.cli.shared import in_words, is_foreseeable, memory_for, print_json
+from torchdeal.cli.shared import in_words, is_foreseeable, print_json
 from torchdeal.io import files
 
 QUICK = ("--sigma", 10, "--max-iterations", 1)
@@ -214,7 +215,7 @@ class TestMemory:
             raise error
         text = in_words(raised.value)
         assert text.startswith("not enough memory to read x.tif")
-        assert (f"({size} more were asked for)" in text) == (size is not None)
+        assert (f"({size} were asked for)" in text) == (size is not None)
         assert ("--device cpu" in text) == ("CUDA" in str(error) or "MPS" in str(error))
         assert "smaller" in in_words(error)
         assert is_foreseeable(error)
@@ -229,11 +230,28 @@ class TestMemory:
         code, out, err = deal("denoise", "in.png", "out.png", *QUICK)
         assert (code, out) == (1, "")
         does = {"read": "to read in.png", "reconstruct": "to reconstruct in.png", "write": "to write out.png"}[place[1]]
-        assert err.startswith(
-            f"Error: not enough memory {does} (4294967296.0 GiB more were asked for): use a smaller input"
-        )
+        assert err.startswith(f"Error: not enough memory {does} (4294967296.0 GiB were asked for): use a smaller input")
         assert len(err.splitlines()) == 1
         assert not os.path.exists("out.png")
+
+    def test_what_cannot_fit_is_not_begun(self, deal, monkeypatch):
+        """The masks of 16 x 16 pixels are 128 numbers of 4 bytes for each."""
+        save("in.png", pixels(size=16))
+        for free, expected in ((16 * 16 * 128 * 4 - 1, 1), (16 * 16 * 128 * 4, 0)):
+            monkeypatch.setattr(memory, "available_memory", lambda free=free: free)
+            code, _, err = deal("denoise", "in.png", "out.png", *QUICK)
+            assert code == expected
+            assert ("not enough memory to reconstruct in.png (0.0 GiB were asked for" in err) == bool(expected)
+
+    def test_how_much_there_is(self, tmp_path, monkeypatch):
+        for name in ("MEMORY", "LIMIT"):
+            monkeypatch.setattr(memory, name, tmp_path / name)
+        assert available_memory() is None
+        memory.MEMORY.write_text("MemTotal:   99 kB\nMemAvailable:  30 kB\nSwapFree:  10 kB\n")
+        assert available_memory() == 40 * 1024
+        for limit, expected in (("max", 40 * 1024), ("5000", 5000), ("500000", 40 * 1024)):
+            memory.LIMIT.write_text(limit)
+            assert available_memory() == expected
 
     def test_other_errors_are_what_they_are(self):
         for error in (RuntimeError("something else"), KeyError("x")):

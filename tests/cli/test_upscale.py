@@ -51,6 +51,7 @@ def test_bad_options(deal):
         (["--scale", "2.5"], "--scale", 2),
         ([], "--scale", 2),
         (["--scale", "2", "--kernel", "gaussian:9"], "smaller --kernel", 1),
+        (["--scale", "16", "--simulate", "--seed", str(2**64)], "--seed", 2),
     ):
         code, _, err = deal("upscale", "in.png", "out.png", *options)
         assert code == expected

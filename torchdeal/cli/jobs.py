@@ -64,11 +64,6 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
             files.check_place(path)
 
 
-def check_distinct(source: Path, target: Path) -> None:
-    _check_input(source)
-    refuse_overwriting([target], [source])
-
-
 def _check_input(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: a folder, pipe or device; give a file")

@@ -17,9 +17,10 @@ import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import Job, check_outputs
+from torchdeal.cli.memory import check_memory, memory_for
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, Outcome, close, show, summarise
-from torchdeal.cli.shared import complain, in_words, is_foreseeable, memory_for, progress_bar, reporter
+from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter
 from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
@@ -184,6 +185,8 @@ def solve(problem: Problem, settings: Settings, models: Models, callback: Callab
         raise ValueError("--sigma must be above 0: without noise give what the measurements were rounded to")
     channels = problem.y.shape[1] if problem.H.measures_images else 1
     model = settings.model or default_weights(channels, settings.channelwise)
+    if settings.torch_device == "cpu":
+        check_memory(models(model), problem.H.adjoint(problem.y).numel())
     white = problem.white or image_range(problem.H, problem.y)
     solution = reconstruct(
         problem.y,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Annotated, Any
 
@@ -18,12 +16,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from torchdeal import solvers
+from torchdeal.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
 from torchdeal.io import files
 from torchdeal.io.printable import printable
 
 COLOURS = {"Warning": "yellow", "Note": "cyan"}  # of messages; else red
-SHORT = re.compile(r"out of memory|not enough memory|can't allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
-ASKED = re.compile(r"allocate (\d[\d.]*) ?(bytes|[KMGTPE]i?B)")  # how NumPy and torch say how much was too much
 
 
 class Terminal(Console):
@@ -88,37 +85,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (int, str, type(None))) else str(value)
 
 
-class OutOfMemoryError(MemoryError):
-    """Its message says at what, how much was asked for, and what to do."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Of the computer or of the device; some of torch's are plain RuntimeErrors."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(SHORT.search(str(error))))
-
-
-@contextmanager
-def memory_for(what: str) -> Iterator[None]:
-    """If memory runs out in this block, the error says that it was for this."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):
-            raise
-        raise _out_of_memory(error, what) from None
-
-
-def _out_of_memory(error: BaseException, what: str) -> OutOfMemoryError:
-    asked = ASKED.search(str(error))
-    size = f" ({_readable(*asked.groups())} more were asked for)" if asked else ""
-    elsewhere = "--device cpu, " if re.search("CUDA|cuFFT|MPS", str(error)) else ""
-    return OutOfMemoryError(f"not enough memory {what}{size}: use {elsewhere}a smaller input, or a part of it")
-
-
-def _readable(number: str, unit: str) -> str:
-    return f"{int(number) / 2**30:.1f} GiB" if unit == "bytes" else f"{number} {unit}"
-
-
 def is_foreseeable(error: BaseException) -> bool:
     """Whether the message says enough, without a traceback."""
     known = isinstance(error, (files.ImageFileError, ValueError, TypeError, OSError))
@@ -129,7 +95,7 @@ def is_foreseeable(error: BaseException) -> bool:
 def in_words(error: BaseException) -> str:
     """What a user is told of a foreseeable error."""
     if is_out_of_memory(error) and not isinstance(error, OutOfMemoryError):
-        error = _out_of_memory(error, "for this")
+        error = out_of_memory(error, "for this")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)

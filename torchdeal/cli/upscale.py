@@ -41,6 +41,8 @@ class Upscaling(PictureTask):
         height, width = frame.shape[-2:]
         if self.settings.simulate:  # without the last rows and columns that make no whole pixel when it is shrunk
             large = height // self.scale * self.scale, width // self.scale * self.scale
+            if not all(large):
+                raise ValueError(f"the picture, {height} x {width}, cannot be shrunk {self.scale} times: lower --scale")
             frame = frame[..., : large[0], : large[1]]
         else:
             large = height * self.scale, width * self.scale
@@ -57,10 +59,10 @@ def upscale(
         str | None,
         typer.Option(
             metavar="KERNEL",
-            help="The blur before the picture was shrunk, in pixels of the result: gaussian:STD (around the middle of "
-            "each pixel of the input), or a file (.npy or a picture; its centre, (height // 2, width // 2), is at the "
-            "first of the pixels that became one). Default: a Gaussian of 0.3 times the scale, as pictures that were "
-            "shrunk by common programs have it.",
+            help="The blur before the picture was shrunk, in pixels of the result: gaussian:STD or disk:RADIUS (around "
+            "the middle of each pixel of the input), or a file (.npy or a picture; its centre, (height // 2, width // "
+            "2), is at the first of the pixels that became one). Default: a Gaussian of 0.3 times the scale, as "
+            "pictures that were shrunk by common programs have it.",
         ),
     ] = None,
     *,

@@ -1,0 +1,73 @@
+"""Where memory runs out: found before, where it can be, and told in a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torchdeal.model import DEAL
+
+SHORT = re.compile(r"out of memory|not enough memory|can't allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+ASKED = re.compile(r"allocate (\d[\d.]*) ?(bytes|[KMGTPE]i?B)")  # how NumPy and torch say how much was too much
+BYTES = 4  # of a number
+MEMORY, LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")  # of Linux; the second is that of a container
+
+
+class OutOfMemoryError(MemoryError):
+    """Its message says at what, how much was asked for, and what to do."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Of the computer or of the device; some of torch's are plain RuntimeErrors."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(SHORT.search(str(error))))
+
+
+@contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """If memory runs out in this block, the error says that it was for this."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(error, what) from None
+
+
+def out_of_memory(error: BaseException, what: str) -> OutOfMemoryError:
+    asked = ASKED.search(str(error))
+    size = f" ({_readable(*asked.groups())} were asked for)" if asked else ""
+    elsewhere = "--device cpu, " if re.search("CUDA|cuFFT|MPS", str(error)) else ""
+    return OutOfMemoryError(f"not enough memory {what}{size}: use {elsewhere}a smaller input, or a part of it")
+
+
+def _readable(number: str, unit: str) -> str:
+    return _gibibytes(int(number)) if unit == "bytes" else f"{number} {unit}"
+
+
+def check_memory(model: DEAL, size: int) -> None:
+    """Raise if the masks alone of an image with so many values, one for each filter and pixel, are more than there is.
+
+    Linux gives memory away that it does not have, and then ends the process without a word.
+    """
+    needed, available = BYTES * model.features * size // model.channels, available_memory()
+    if available is not None and needed > available:
+        raise MemoryError(f"cannot allocate {needed} bytes")
+
+
+def available_memory() -> int | None:
+    """In bytes, with what can be swapped, within the limit of a container; None where the system does not say."""
+    try:
+        lines = dict(line.split(":") for line in MEMORY.read_text().splitlines())
+        free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        return min(free, int(LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return free
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
