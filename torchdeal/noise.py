@@ -23,6 +23,7 @@ LOST = 1.5  # times the share of clipped pixels: so much larger the noise may ha
 DETAIL = 3.0  # of what middle frequencies have more than high ones: so much detail may be in the high ones
 SPREAD = 4.0  # of the interval, in standard errors: blocks overlap, and detail may hide below the noise
 ROUNDING = 1 / (255 * math.sqrt(12))  # the noise that rounding to 8 bits adds, where white is 1
+CLEAN = 2 * ROUNDING  # what clean pictures of 8 bits have at most
 MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 FEWEST_SQUARES = 100  # of four known pixels, to estimate the noise of a picture with holes
 REMEDY = "give sigma, or on the command line give --sigma"
@@ -42,6 +43,10 @@ class NoiseLevel:
     low: float
     high: float
 
+    def is_certain(self, white: float) -> bool:
+        """Whether there is surely more than clean pictures have; `white` is in the units of the data."""
+        return self.low > CLEAN * white
+
     def __str__(self) -> str:
         return f"{self.sigma:.3g}, between {self.low:.3g} and {self.high:.3g}"
 
@@ -59,14 +64,19 @@ def noise_levels(image: Any, *, data_range: float | None = None, alpha: bool = F
     choice does not bias them (the idea of Ponomarenko et al., 2007). What is left is detail. It has more energy at
     middle frequencies than at high ones; where these blocks have, the interval reaches further down. Blocks with
     clipped pixels, where noise is missing, are avoided.
+
+    Args:
+        image: as `denoise` takes it; of any size from 4 x 4 on.
+        data_range: the value of white; 255, 65535 or 1.0 by default, after the dtype.
+        alpha: the last channel is transparency, which has no noise.
     """
     tensor, image_format = to_tensor(image, data_range=data_range, alpha=alpha)
     if min(tensor.shape[-2:]) < LEAST_SIDE:
         raise ValueError(
             f"the image is too small to estimate its noise: at least {LEAST_SIDE} x {LEAST_SIDE} is needed; {REMEDY}"
         )
-    whole = torch.ones(tensor.shape[-2:], dtype=torch.bool)
-    return [_mean_level(sample * image_format.data_range, _Blocks(whole)) for sample in tensor.double().cpu()]
+    blocks = _Blocks(torch.ones(tensor.shape[-2:], dtype=torch.bool))
+    return [_mean_level(sample * image_format.data_range, blocks) for sample in tensor.double().cpu()]
 
 
 def known_noise_level(image: Tensor, known: Tensor) -> NoiseLevel:
