@@ -25,7 +25,7 @@ FRAMES_TOLD = 10  # numbers of frames in a message, at most
 
 @dataclass(frozen=True)
 class Quality:
-    """Of a simulation: what was degraded, and the result. SSIM is None without scikit-image."""
+    """Of a simulation: what was degraded, and the result. SSIM is None without scikit-image, and for tiny pictures."""
 
     degraded_by: str
     degraded_psnr: float
@@ -139,7 +139,7 @@ def _compare(simulation: Simulation, x: Tensor) -> Quality:
     clean, degraded, result = (_array(image / simulation.white) for image in images)
     try:
         similarities = ssim(degraded, clean), ssim(result, clean)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         complain("Warning", f"{error}. PSNR alone is reported")
         similarities = None, None
     return Quality(simulation.degraded_by, psnr(degraded, clean), psnr(result, clean), *similarities)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from numbers import Integral
 
 import numpy as np
@@ -10,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.operators.base import Operator, real_tensor
+from torchdeal.choice import Choice
+from torchdeal.operators.base import Operator
+from torchdeal.operators.given import real_tensor
 
 
 class Identity(Operator):
@@ -66,7 +67,7 @@ class Mask(Operator):
         return self.mask.square()
 
 
-class BlurBoundary(str, Enum):
+class BlurBoundary(Choice):
     """What a blur sees beyond the border of the image."""
 
     CIRCULAR = "circular"  # the opposite border

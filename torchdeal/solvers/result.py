@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Status(Enum):
-    """How a run ended; `str(status)` is a sentence."""
+    """How a run ended; `str(status)` is the name and a sentence, `status.value` the sentence."""
 
     CONVERGED = "The estimated distance to the fixed point is below the tolerance."
     MAX_ITERATIONS = "The maximum number of iterations was reached. Raise max_iterations or the tolerance."
@@ -21,7 +21,7 @@ class Status(Enum):
     DIVERGED = "The iterates grow without bound or are not finite. Check the operator and lower lam."
 
     def __str__(self) -> str:
-        return self.value
+        return f"{self.name}: {self.value}"
 
 
 class Pair(NamedTuple):
@@ -39,7 +39,7 @@ class Evaluation:
     image: Tensor  # T(x)
     correction: Tensor  # T(x) - x, the solution of A(x) d = b - A(x) x
     residual: Tensor  # ||b - A(x) x|| / ||b||; nan for samples that have ended
-    step: Tensor  # ||T(x) - x||
+    step: Tensor  # ||T(x) - x||; nan where the solve broke down, whose correction is then 0
     size: Tensor  # ||T(x)||
     error: Tensor  # of the correction: an estimate of its norm
     accurate: Tensor  # bool: the correction was asked for, and found, accurately
@@ -102,7 +102,7 @@ class Solution:
             f"{self.status.name}: {_span(self.iterations)} outer and {_span(self.cg_iterations)} CG iterations, "
             f"estimated relative distance to the fixed point {float(self.distance.max()):.1e}."
         )
-        return text if self.converged else f"{text} {self.status}"
+        return text if self.converged else f"{text} {self.status.value}"
 
     def __repr__(self) -> str:
         return f"<Solution {self}>"
