@@ -147,15 +147,18 @@ def _evaluate(
         workspace=None if system.key is None else workspace,
         key=system.key,
     )
-    image = x + solve.x
+    # Where the system made NaN of something, CG gives up with a residual of NaN: such a step has no length.
+    step = torch.where(torch.isfinite(solve.residual), sample_norms(solve.x), torch.nan)
+    correction = torch.where(per_sample_column(torch.isfinite(step), b), solve.x, 0)  # nor is it taken
+    image = x + correction
     norm, step, size, error, solved, cg_iterations = on_cpu(
-        *(sample_norms(vectors) for vectors in (residual, solve.x, image)),
+        *(sample_norms(residual), step, sample_norms(image)),
         *(solve.error, solve.converged, solve.iterations),
     )
     return Evaluation(
         x=x,
         image=image,
-        correction=solve.x,
+        correction=correction,
         residual=torch.where(active, norm / b_norm, torch.nan),
         step=step,
         size=size,

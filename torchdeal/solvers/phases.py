@@ -104,7 +104,7 @@ class Phases:
         self.phase = torch.maximum(phase, reached)
 
     def _blown_up(self, now: Evaluation) -> Tensor:
-        finite = torch.isfinite(now.size) & torch.isfinite(now.residual)
+        finite = torch.isfinite(now.size) & torch.isfinite(now.residual) & torch.isfinite(now.step)
         return ~(finite & (now.residual <= BLOW_UP * self.residuals[0].clamp_min(1)))
 
     def _at_the_limit(self) -> Tensor:
