@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.io.measurements import PerSample, per_sample
+from torchdeal.io.measurements import PerSample, noise_map, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
 from torchdeal.noise import deviation as deviation
 from torchdeal.noise import estimate_known_sigma as estimate_known_sigma
@@ -27,6 +27,7 @@ RANGE_ITERATIONS = 10
 LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
 SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
 LAM_FACTOR = 0.7  # of the rule for lam
+FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
 
 
 def choose_parameters(
@@ -38,8 +39,11 @@ def choose_parameters(
     noise: PerSample | None,
     *,
     white: Tensor,
+    unit: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`: as given, learned, or by the rule.
+
+    In denoising sigma may be a map: then both are maps, `(B, C or 1, H, W)`.
 
     Args:
         weights: of the model.
@@ -49,6 +53,7 @@ def choose_parameters(
         lam: the strength, or None.
         noise: standard deviation of the noise in the measurements, in their units, or None.
         white: the value of white in each image, `(B,)`.
+        unit: what `H` and the measurements were divided by; lam and noise are given as they were before.
     """
     denoising = operator.is_identity
     if denoising and sigma is None:
@@ -60,19 +65,31 @@ def choose_parameters(
             if denoising
             else f"{missing} missing: give noise, the standard deviation of the noise in the measurements"
         )
+    levels = noise_map(sigma, b) if denoising else None
+    if levels is not None:
+        return _map_parameters(weights, levels, lam, white)
     level = None if sigma is None else per_sample("sigma", sigma, b, minimum=0.0) * (255 / white)
     if level is not None:
         _warn_untrained(level, white)
-    strength = None if lam is None else per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1)
+    # Not divided by the square, which could overflow.
+    strength = None if lam is None else per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1) / unit / unit
     if denoising and level is not None and strength is None:
         strength = weights.lam(level)
     if level is None or strength is None:
         assert noise is not None
-        measured = per_sample("noise", noise, b, above=0.0) * (255 / white)
+        measured = per_sample("noise", noise, b, above=0.0) / unit * (255 / white)
         default_level, default_strength = default_parameters(weights, operator, b, measured, level)
         level = default_level if level is None else level
         strength = default_strength if strength is None else strength
     return level, strength
+
+
+def _map_parameters(weights: Weights, levels: Tensor, lam: PerSample | None, white: Tensor) -> tuple[Tensor, Tensor]:
+    if lam is not None:
+        raise ValueError("lam and a noise map were given: leave lam out, it follows from the map")
+    levels = levels * (255 / white).view(-1, 1, 1, 1)
+    _warn_untrained(levels.flatten(1).amax(1), white)
+    return levels, weights.lam(levels)
 
 
 def _warn_untrained(level: Tensor, white: Tensor) -> None:
@@ -115,10 +132,29 @@ def default_parameters(
 
 def gain(operator: Operator, like: Tensor) -> Tensor:
     """The root of the mean of the diagonal of `H^T H`, per sample: about `||H z|| / ||z||` for random signs z."""
+    signs = _random_signs(like)
+    return sample_norms(operator.forward(signs)) / sample_norms(signs)
+
+
+def _random_signs(like: Tensor) -> Tensor:
+    """The same for all samples, whose results must not depend on one another."""
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
-    signs = signs.expand_as(like)  # the same for all samples, whose results must not depend on one another
-    return sample_norms(operator.forward(signs)) / sample_norms(signs)
+    return signs.expand_as(like)
+
+
+def far_unit(operator: Operator, like: Tensor) -> float:
+    """The power of 2 next to the gain, where that is far from 1; else 1.
+
+    With `H` and the measurements divided by it nothing overflows, and by a power of 2 nothing is rounded.
+    """
+    signs = _random_signs(like)
+    measured = operator.forward(signs).abs()
+    largest = float(measured.max())
+    if not 0 < largest < math.inf:
+        return 1.0
+    found = largest * float((sample_norms(measured / largest) / sample_norms(signs)).max())  # squares do not overflow
+    return 1.0 if 1 / FAR < found < FAR else 2.0 ** round(math.log2(found))
 
 
 @dataclass(frozen=True)

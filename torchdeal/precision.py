@@ -11,10 +11,20 @@ import torch
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """CUDA without TF32, whose errors would drown the residual, and with convolutions that repeat their bits."""
-    if device.type != "cuda":
-        yield
-        return
+    """No autocast; CUDA without TF32, and with convolutions that repeat their bits.
+
+    The errors of TF32 and of half precision would drown the residual.
+    """
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda":
+            yield
+        else:
+            with _full_precision_on_cuda():
+                yield
+
+
+@contextmanager
+def _full_precision_on_cuda() -> Iterator[None]:
     settings: list[tuple[Any, str, Any]] = [
         (torch.backends.cudnn, "benchmark", False),
         (torch.backends.cudnn, "deterministic", True),

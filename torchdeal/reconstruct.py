@@ -19,18 +19,21 @@ from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.estimation import DataRange, choose_parameters, estimate_sigma, gain
+from torchdeal.estimation import DataRange, choose_parameters, estimate_sigma, far_unit, gain
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.measurements import (
     PerSample,
     measurements_to_tensor,
     positive,
     positive_integer,
+    refuse_gradients,
     start_to_tensor,
+    with_channels,
 )
 from torchdeal.model import DEAL, Boundary, Weights
-from torchdeal.model.filters import impulse_responses
-from torchdeal.operators import Identity, Operator, as_operator, check_adjoint, is_trusted
+from torchdeal.model.filters import REACH, impulse_responses
+from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, check_adjoint
+from torchdeal.operators.checked import Checked, checked, refuse_nonfinite
 from torchdeal.precision import full_precision
 from torchdeal.solvers import Progress, Solution, System, Workspace, sample_norms, solve_fixed_point
 from torchdeal.solvers.preconditioning import Preconditioning
@@ -61,6 +64,7 @@ def reconstruct(
     device: torch.device | str | None = None,
     data_range: float | str | None = None,
     channelwise: bool = False,
+    alpha: bool = False,
     backend: str | None = None,
 ) -> Solution:
     """Reconstruct `x` from `y = H x + noise`, for any linear `H`.
@@ -90,11 +94,13 @@ def reconstruct(
             and that range is far from 1, unless the operator says it: images of DeepInverse are in 0..1, but for MRI.
         channelwise: apply a gray model to each channel of the image on its own; always so where the two channels are
             real and imaginary part, as in the MRI of DeepInverse.
+        alpha: the last of 2 or 4 channels is transparency, which is returned as it is.
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:
         a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
     """
+    refuse_gradients(y=y, start=start, sigma=sigma, lam=lam, noise=noise)
     operator = Identity() if H is None else as_operator(H)
     channelwise = channelwise or operator.complex_channels
     white = DataRange.of(data_range, operator)
@@ -103,23 +109,27 @@ def reconstruct(
         white=white.given,
         images=operator.measures_images,
         check_range=operator.is_identity,  # what another H scales need not be in 0..1, only the image
-        needed_by=type(operator).__name__,
+        shape=operator.measurement_shape,
+        alpha=alpha,
     )
     model = _model_for(measurements, operator, model, channelwise, device)
     measurements, operator = _beside(model, measurements, operator)
     with torch.no_grad(), full_precision(measurements.device):
-        b, weights = operator.adjoint(measurements), model.weights()
-        _check(operator, b, model, weights, channelwise)
+        weights, watched = model.weights(), operator
+        operator, b, unit = _posed(operator, measurements, model, channelwise)
         scale = white.scale(operator, b)
         b = b / _column(scale)
-        knobs = sigma, lam, operator.noise if noise is None else noise
-        level, strength = choose_parameters(weights, operator, b, *knobs, white=image_format.data_range * scale)
+        knobs = sigma, lam, watched.noise if noise is None else noise
+        white_now = image_format.data_range * scale
+        level, strength = choose_parameters(weights, operator, b, *knobs, white=white_now, unit=unit)
+        if level.ndim > 1:  # a noise map
+            operator, b, strength = _weighted(b, strength)
+            level = _seen_levels(level, model.channels)
         system = AttentiveSystem.of(weights, operator, b, strength, weights.alpha(level), backend)
-        first = start_to_tensor(start, b, white.given)
         solution = solve_fixed_point(
             system.precise,
             b,
-            None if first is None else first / _column(scale),
+            start_to_tensor(start, b, white.given, _column(scale)),
             rough=system.rough,
             tolerance=positive("tolerance", tolerance),
             max_iterations=positive_integer("max_iterations", max_iterations),
@@ -127,6 +137,8 @@ def reconstruct(
             callback=callback,
             workspace=Workspace(Replays().run),
         )
+        refuse_nonfinite(watched)
+        image_format = with_channels(image_format, b.shape[1])
         x, *path = (image_format.restore(x * _column(scale)) for x in (solution.x, *solution.path))
     return replace(solution, x=x, path=tuple(path))
 
@@ -142,14 +154,16 @@ def denoise(
     device: torch.device | str | None = None,
     data_range: float | None = None,
     channelwise: bool = False,
+    alpha: bool = False,
 ) -> Any:
     """Remove white Gaussian noise of standard deviation `sigma` (in the units of the data; estimated if None).
 
     Returns an image of the same kind, dtype and layout. Warns where it is not known to have converged. The other
     arguments are those of `reconstruct`, which also returns how the run went.
     """
+    refuse_gradients(image=image)
     if sigma is None:
-        sigma = estimate_sigma(image, data_range=data_range)
+        sigma = estimate_sigma(image, data_range=data_range, alpha=alpha)
     solution = reconstruct(
         image,
         model=model,
@@ -160,6 +174,7 @@ def denoise(
         device=device,
         data_range=data_range,
         channelwise=channelwise,
+        alpha=alpha,
     )
     if not solution.converged:
         warnings.warn(str(solution), ConvergenceWarning, stacklevel=2)
@@ -176,7 +191,7 @@ class AttentiveSystem:
     backend: Backend
     operator: Operator
     lam: Tensor  # (B, 1, 1, 1)
-    alpha: Tensor  # (B, N, 1, 1)
+    alpha: Tensor  # (B, N, 1, 1), or (B, N, H, W) where the noise is not the same everywhere
     channels: int  # of the model
     well_conditioned: bool  # a correction may be solved for with rough penalties
     preconditioning: Preconditioning | None = None
@@ -186,7 +201,8 @@ class AttentiveSystem:
         cls, weights: Weights, operator: Operator, b: Tensor, lam: Tensor, alpha: Tensor, backend: str | None = None
     ) -> AttentiveSystem:
         """The system for images like b, by the backend of that name, or the fastest one."""
-        chosen, channels = choose_backend(weights, b, backend), weights.filters[0].shape[1]
+        chosen = choose_backend(weights, b, backend, local=alpha.shape[-2:] != (1, 1))
+        channels = weights.filters[0].shape[1]
         # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
         well_conditioned = operator.is_identity and float(lam.max()) <= WELL_CONDITIONED
         known = preconditioning(weights, operator, b)
@@ -201,7 +217,7 @@ class AttentiveSystem:
 
     def _at(self, x: Tensor, precise: bool) -> System:
         images = _seen_by_model(x, self.channels)
-        alpha = self.alpha.repeat_interleave(len(images) // len(x), 0)
+        alpha = self.alpha.repeat_interleave(len(images) // len(self.alpha), 0)
         squared_mask = self.backend.squared_mask(images, alpha, precise=precise)
 
         def apply(p: Tensor, precise: bool) -> Tensor:
@@ -227,7 +243,7 @@ def preconditioning(weights: Weights, operator: Operator, like: Tensor) -> Preco
     (With `H = I` it saves a third of the CG iterations but little time: masks cost more there than solves.)
     """
     symbol = None if operator.is_identity else operator.normal_symbol(like)
-    if symbol is None:
+    if symbol is None or min(like.shape[-2:]) <= REACH:  # it mirrors the image once
         return None
     filters, reflecting = impulse_responses(weights.filters), weights.boundary is Boundary.REFLECT
     diagonal, aliasing = operator.normal_diagonal(like), operator.normal_aliasing(like)
@@ -257,50 +273,101 @@ def _model_for(
 ) -> DEAL:
     """The model that was given, named, or is bundled for such images, on the device."""
     if isinstance(model, DEAL):
+        if model.kappa.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"the model is in {model.kappa.dtype}, which is too rough to solve with: use model.float()")
         if device is None or model.kappa.device == torch.empty(0, device=device).device:
             return model
         return copy.deepcopy(model).to(device)  # a caller's model must not move
     if model is None:
-        channels = operator.to(measurements.device, measurements.real.dtype).adjoint(measurements).shape[1]
-        model = default_weights(channels, channelwise)
+        with torch.no_grad(), full_precision(measurements.device):
+            placed = checked(operator.to(measurements.device, measurements.real.dtype), measurements)
+            model = default_weights(_image_of(placed, measurements).shape[1], channelwise)
     return load(model, device=measurements.device if device is None else device)
 
 
 def _beside(model: DEAL, measurements: Tensor, operator: Operator) -> tuple[Tensor, Operator]:
-    """Both on the device of the model, in its precision."""
+    """Both on the device of the model, in its precision; the operator checked at every call, unless it is ours."""
     device, dtype = model.kappa.device, model.kappa.dtype
     measurements = measurements.to(device, dtype.to_complex() if measurements.is_complex() else dtype)
-    return measurements, operator.to(device, dtype)
+    return measurements, checked(operator.to(device, dtype), measurements)
 
 
-def _check(operator: Operator, b: Tensor, model: DEAL, weights: Weights, channelwise: bool) -> None:
+def _image_of(operator: Operator, measurements: Tensor) -> Tensor:
+    """`H^T y`."""
+    b = operator.adjoint(measurements)
+    if b.ndim != 4:
+        raise ValueError(f"the adjoint should return images (B, C, H, W), got shape {tuple(b.shape)}")
+    if b.is_complex() and not measurements.is_complex() and isinstance(operator, Checked):
+        raise ValueError(
+            f"{operator.known_as()}: the adjoint returned a complex image for real measurements: return its real part, "
+            "or, if the image is complex, give complex measurements"
+        )
+    return b
+
+
+def _posed(operator: Operator, measurements: Tensor, model: DEAL, channelwise: bool) -> tuple[Operator, Tensor, float]:
+    """`H` and `H^T y`, checked, with a gain not far from 1; and what H and y were divided by for that."""
+    b = _image_of(operator, measurements)
+    _check(operator, measurements, b, model, channelwise)
+    unit = 1.0 if operator.is_identity else far_unit(operator, b)
+    if unit != 1:
+        operator = Scaled(1 / unit, operator)
+        b = operator.adjoint(measurements / unit)
+    if not bool(torch.isfinite(b).all()):
+        raise ValueError(f"{operator.known_as()}: the adjoint of the measurements is infinite: rescale one of the two")
+    _check_mean(operator, b, model.boundary)
+    return operator, b, unit
+
+
+def _weighted(b: Tensor, strength: Tensor) -> tuple[Operator, Tensor, Tensor]:
+    """Denoising where each pixel has a lam of its own: `H`, `H^T y`, and one lam for all.
+
+    The equation of a pixel is divided by its lam, and all of them multiplied by one.
+    """
+    lam = 1 / (1 / strength).mean((1, 2, 3), keepdim=True)
+    return Mask((lam / strength).sqrt()), b * (lam / strength), lam
+
+
+def _seen_levels(level: Tensor, channels: int) -> Tensor:
+    """A noise map `(B, C or 1, H, W)` for the images that the model sees, `(P, 1, H, W)`."""
+    if channels == 1:
+        return level.reshape(-1, 1, *level.shape[-2:])
+    return level.square().mean(1, keepdim=True).sqrt()
+
+
+def _check(operator: Operator, measurements: Tensor, b: Tensor, model: DEAL, channelwise: bool) -> None:
     """Raise ValueError for what cannot be reconstructed."""
     _check_image(b, model, channelwise)
-    if not is_trusted(operator):
+    if isinstance(operator, Checked):
+        again = operator.forward(torch.ones_like(b))  # b itself may be huge
+        if again.shape != measurements.shape or again.is_complex() != measurements.is_complex():
+            kinds = ["complex" if tensor.is_complex() else "real" for tensor in (again, measurements)]
+            raise ValueError(
+                f"{operator.known_as()}: the forward operator returned {kinds[0]} measurements of shape "
+                f"{tuple(again.shape)}, but those that were given are {kinds[1]}, of shape {tuple(measurements.shape)}"
+            )
+        refuse_nonfinite(operator)
         check_adjoint(operator, b)
-    _check_mean(operator, b, weights)
 
 
 def _check_image(b: Tensor, model: DEAL, channelwise: bool) -> None:
-    if b.ndim != 4:
-        raise ValueError(f"the adjoint should return images (B, C, H, W), got shape {tuple(b.shape)}")
-    channels, height, width = b.shape[1:]
+    channels = b.shape[1]
     if channelwise and model.channels != 1:
         raise ValueError(f"channelwise needs a gray model, this one has {model.channels} channels")
     if channels != model.channels and not channelwise:
         remedies = [f"use the model {name}" for name, number in (("gray", 1), ("color", 3)) if number == channels]
         if model.channels == 1:
             remedies.append("set channelwise to treat each channel as a gray image")
+        if channels - 1 in (1, 3):
+            remedies.append("set alpha if the last channel is transparency")
         raise ValueError(
             f"the image has {channels} channels and the model {model.channels}: {', or '.join(remedies) or 'no match'}"
         )
-    if min(height, width) < model.min_size:
-        raise ValueError(f"the image is {height} x {width}; at least {model.min_size} x {model.min_size} is needed")
 
 
-def _check_mean(operator: Operator, b: Tensor, weights: Weights) -> None:
+def _check_mean(operator: Operator, b: Tensor, boundary: Boundary) -> None:
     """`W` maps constants to 0: what the mean of the image is, only the measurements can tell."""
-    if operator.is_identity or weights.boundary is not Boundary.REFLECT:
+    if operator.is_identity or boundary is not Boundary.REFLECT:
         return
     constant = torch.ones_like(b)
     seen = sample_norms(operator.forward(constant)) / sample_norms(constant)

@@ -8,15 +8,20 @@ from torchdeal.backends.base import Backend
 from torchdeal.backends.cpu.fft import FFTBackend
 from torchdeal.backends.direct import DirectBackend
 from torchdeal.model import Boundary, Weights
+from torchdeal.model.attention import MASK_REACH
 
 __all__ = ["BACKENDS", "Backend", "DirectBackend", "FFTBackend", "choose_backend"]
 
 BACKENDS = ("direct", "fft", "packed")
 
 
-def choose_backend(weights: Weights, image: Tensor, name: str | None = None) -> Backend:
-    """The backend of that name, or the fastest one, for images like `image`."""
-    if name is None and image.is_cuda and weights.boundary is Boundary.REFLECT:
+def choose_backend(weights: Weights, image: Tensor, name: str | None = None, *, local: bool = False) -> Backend:
+    """The backend of that name, or the fastest one, for images like `image`.
+
+    The packed one takes no noise level of its own for each pixel (`local`), and mirrors an image only once.
+    """
+    packable = weights.boundary is Boundary.REFLECT and min(image.shape[-2:]) > MASK_REACH and not local
+    if name is None and image.is_cuda and packable:
         name = "packed"
     if name is None:
         name = "fft" if image.device.type == "cpu" else "direct"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,32 +19,75 @@ PerSample = float | Sequence[float] | np.ndarray | Tensor
 
 
 def measurements_to_tensor(
-    y: Any, *, white: float | None, images: bool, check_range: bool, needed_by: str
+    y: Any,
+    *,
+    white: float | None,
+    images: bool,
+    check_range: bool,
+    shape: tuple[int | None, ...] | None,
+    alpha: bool = False,
 ) -> tuple[Tensor, ImageFormat]:
     """Measurements divided by the value of white, and the format in which to return an image.
 
     Args:
-        y: arrays or tensors of images, else a tensor `(B, ...)`.
+        y: an array or tensor of images, else of what the operator measures, `(B, ...)`, or `(...)` where the shape is
+            known; the channel may be missing too, as in a sinogram `(angles, bins)`.
         white: None for that of the dtype.
         images: whether measurements are images; complex ones are tensors all the same.
         check_range: refuse floating-point images that are clearly not in 0..1.
-        needed_by: the name of the operator, for messages.
+        shape: of the measurements of one image, where it is known.
+        alpha: the last channel of images is transparency.
     """
     if images and not (isinstance(y, Tensor) and y.is_complex()):
-        return to_tensor(y, data_range=white, name="measurement", check_range=check_range)
-    if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
-        raise TypeError(
-            f"{needed_by} needs its measurements as a floating-point torch tensor (B, ...), got {type(y).__name__}"
-        )
-    if not bool(torch.isfinite(y).all()):
+        return to_tensor(y, data_range=white, name="measurement", check_range=check_range, alpha=alpha)
+    tensor = y.detach() if isinstance(y, Tensor) else _array_to_tensor(y)
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        tensor = tensor.to(torch.float32)
+    if not bool(torch.isfinite(tensor).all()):
         raise ValueError("the measurements hold NaN or infinite values")
     scale = 1.0 if white is None else positive("data_range", white)
-    dtype = str(y.real.dtype).removeprefix("torch.")
-    return y.detach() / scale, ImageFormat("torch", dtype, "BCHW", scale, y.device)
+    missing = 0 if shape is None else 1 + len(shape) - tensor.ndim  # leading dimensions: the batch, then the channel
+    missing = missing if missing == 1 or (missing == 2 and shape and shape[0] in (None, 1)) else 0
+    kind, layouts = ("torch", ("BCHW", "CHW", "HW")) if isinstance(y, Tensor) else ("numpy", ("BHWC", "HW", "HW"))
+    dtype = str(tensor.real.dtype).removeprefix("torch.")
+    image_format = ImageFormat(kind, dtype, layouts[missing], scale, tensor.device)
+    return tensor[(None,) * missing] / scale, image_format
 
 
-def start_to_tensor(start: Any, like: Tensor, white: float | None) -> Tensor | None:
-    """The first iterate, divided by the value of white; it must have the shape of the image `like`."""
+def with_channels(image_format: ImageFormat, channels: int) -> ImageFormat:
+    """The same for images of so many channels: measurements `(H, W)` may be those of a colour image."""
+    if image_format.layout != "HW" or channels == 1:
+        return image_format
+    return replace(image_format, layout="CHW" if image_format.kind == "torch" else "HWC")
+
+
+def _array_to_tensor(y: Any) -> Tensor:
+    if isinstance(y, str | os.PathLike):
+        raise TypeError(
+            f"the measurements are a path, {os.fspath(y)!r}, but an array is wanted: "
+            "read it first, such as by numpy.load(path)"
+        )
+    try:
+        array = np.asarray(y)
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: never the caller's memory
+    except (TypeError, ValueError):
+        kind = getattr(y, "dtype", type(y).__name__)
+        raise TypeError(f"the measurements must be a tensor or an array of numbers, got {kind}") from None
+
+
+def refuse_gradients(**given: Any) -> None:
+    """Raise ValueError for a tensor that requires a gradient, which would be missing from the result in silence."""
+    for name, value in given.items():
+        if torch.is_grad_enabled() and isinstance(value, Tensor) and value.requires_grad:
+            raise ValueError(
+                f"{name} requires a gradient, but there is none through the solver: call it under torch.no_grad(), or "
+                f"give {name}.detach(). What can be differentiated is one step of the iteration, by "
+                "torchdeal.solvers.implicit_solve, as in training"
+            )
+
+
+def start_to_tensor(start: Any, like: Tensor, white: float | None, scale: Tensor) -> Tensor | None:
+    """The first iterate, divided by the value of white, and by a scale; it must have the shape of the image `like`."""
     if start is None:
         return None
     if isinstance(start, Tensor) and start.is_complex() and like.is_complex():
@@ -53,7 +98,7 @@ def start_to_tensor(start: Any, like: Tensor, white: float | None) -> Tensor | N
         tensor, _ = to_tensor(start, data_range=white, name="start")
     if tensor.shape != like.shape:
         raise ValueError(f"the start has shape {tuple(tensor.shape)} as (B, C, H, W), the image {tuple(like.shape)}")
-    return tensor.to(like)
+    return tensor.to(like) / scale
 
 
 def per_sample(
@@ -71,6 +116,32 @@ def per_sample(
         rule = f"at least {minimum:g}" if minimum is not None else f"above {above:g}"
         raise ValueError(f"{name} must be finite and {rule}, got {value}")
     return vector.expand(len(like))
+
+
+def noise_map(sigma: Any, image: Tensor) -> Tensor | None:
+    """A noise level for each pixel, `(B or 1, C or 1, H, W)`; None if sigma is a number, or one per sample.
+
+    Args:
+        sigma: of a map `(H, W)`, `(H, W, C)` or `(B, H, W, C)` in numpy, `(C, H, W)` or `(B, C, H, W)` in torch.
+        image: what it is for, `(B, C, H, W)`.
+    """
+    if not isinstance(sigma, (np.ndarray, Tensor)) or sigma.ndim < 2 or len(sigma.ravel()) in (1, len(image)):
+        return None
+    levels = sigma.detach() if isinstance(sigma, Tensor) else torch.from_numpy(np.array(sigma, dtype=np.float64))
+    if levels.ndim == 2:
+        levels = levels[None, None]
+    elif not isinstance(sigma, Tensor):
+        levels = levels.movedim(-1, -3)
+    levels = levels.reshape((1,) * (4 - levels.ndim) + levels.shape).to(image.device, image.real.dtype)
+    fits = levels.ndim == 4 and all(n in (1, m) for n, m in zip(levels.shape[:2], image.shape[:2], strict=True))
+    if not fits or levels.shape[2:] != image.shape[2:]:
+        raise ValueError(
+            f"the noise map, sigma, has shape {tuple(sigma.shape)}, but the image is {image.shape[2]} x "
+            f"{image.shape[3]} with {image.shape[1]} channels: give a level for each pixel"
+        )
+    if not bool((torch.isfinite(levels) & (levels >= 0)).all()):
+        raise ValueError("the noise map, sigma, must be finite and at least 0")
+    return levels
 
 
 def positive(name: str, value: float) -> float:

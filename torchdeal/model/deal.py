@@ -43,11 +43,18 @@ class Weights:
     boundary: Boundary
 
     def lam(self, sigma: Tensor) -> Tensor:
-        """`kappa(sigma)`, the strength for denoising, `(B,) -> (B, 1, 1, 1)`."""
+        """`kappa(sigma)`, the strength for denoising, `(B,) -> (B, 1, 1, 1)`; the same shape for maps of sigma."""
+        if sigma.ndim > 1:
+            return self.lam(sigma.flatten()).view_as(sigma)
         return sigma_spline(self.kappa, sigma).clamp_min(LAM_FLOOR).view(-1, 1, 1, 1)
 
     def alpha(self, sigma: Tensor) -> Tensor:
-        """`exp(s_c(sigma)) / (sigma + 1e-5)`, the scaling of phi3, `(B,) -> (B, N, 1, 1)`."""
+        """`exp(s_c(sigma)) / (sigma + 1e-5)`, the scaling of phi3, `(B,) -> (B, N, 1, 1)`.
+
+        Of maps `(B, 1, H, W)` it is `(B, N, H, W)`.
+        """
+        if sigma.ndim > 1:
+            return self.alpha(sigma.flatten()).view(len(sigma), *sigma.shape[2:], -1).movedim(-1, 1)
         scaling = sigma_spline(self.log_scaling, sigma).exp() / (sigma + 1e-5)
         return scaling.t()[:, :, None, None]
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from torchdeal.operators.base import Operator
+from torchdeal.operators.checked import checked, refuse_nonfinite
+from torchdeal.operators.matrix import Matrix, is_matrix
 
 ADJOINT_TOLERANCE = 1e-3  # relative; float32 operators stay far below, wrong adjoints far above
 
@@ -25,11 +27,14 @@ class Adapted(Operator):
     def __init__(self, forward: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor], name: str):
         self.forward_function, self.adjoint_function, self.name = forward, adjoint, name
 
+    def known_as(self) -> str:
+        return self.name
+
     def _forward(self, x: Tensor) -> Tensor:
-        return _finite(self.forward_function(x), f"{self.name}: the forward operator")
+        return self.forward_function(x)
 
     def _adjoint(self, y: Tensor) -> Tensor:
-        return _finite(self.adjoint_function(y), f"{self.name}: the adjoint")
+        return self.adjoint_function(y)
 
 
 def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Operator:
@@ -37,14 +42,22 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
 
     Takes an `Operator`; a DeepInverse `LinearPhysics`; an object with methods `A` and `A_adjoint`, or `forward` and
     `adjoint`; a pair of functions or modules `(forward, adjoint)` of torch tensors `(B, ...)`; a SigPy `Linop`; a
-    PyLops or SciPy `LinearOperator`.
+    PyLops or SciPy `LinearOperator`; a matrix, dense or sparse, of numpy, torch or SciPy.
 
     Args:
         obj: the operator.
-        image_shape: `(C, H, W)`, for operators of numpy arrays that do not say it. By default a gray image.
+        image_shape: `(C, H, W)`, for matrices and operators of numpy arrays, which do not say it. By default a gray
+            image.
     """
     if isinstance(obj, Operator):
         return obj
+    if is_matrix(obj):
+        if image_shape is None:
+            raise ValueError(
+                f"a matrix does not say the shape of its images: use td.operators.Matrix(matrix, (C, H, W)), with "
+                f"C * H * W = {obj.shape[-1]}, its number of columns"
+            )
+        return Matrix(obj, image_shape)
     physics = sys.modules.get("deepinv.physics")  # what was not imported did not make the object
     if physics is not None and isinstance(obj, physics.Physics):
         from torchdeal.integrations.deepinv import from_physics
@@ -66,7 +79,7 @@ def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Oper
         return Adapted(obj[0], obj[1], "operator")
     raise TypeError(
         f"cannot use {name} as an operator: pass an object with forward and adjoint (or A and A_adjoint), a pair of "
-        "functions (forward, adjoint), or an operator of SigPy, PyLops or SciPy"
+        "functions (forward, adjoint), an operator of SigPy, PyLops or SciPy, or td.operators.Matrix(matrix, (C, H, W))"
     )
 
 
@@ -138,16 +151,13 @@ def check_adjoint(operator: Operator, x: Tensor) -> None:
         )
 
 
-def is_trusted(operator: Operator) -> bool:
-    """Whether the operator is one of the package's own, whose adjoints are tested, all the way down."""
-    own = vars(type(operator)).get("trusted", False)  # not what is inherited: a subclass may change the adjoint
-    return own and all(map(is_trusted, operator.parts()))
-
-
 def _adjointness(operator: Operator, x: Tensor) -> tuple[float, complex, complex]:
     """The largest gap, with its `<H u, v>` and `<u, H^T v>`."""
     generator = torch.Generator().manual_seed(0)
-    return max((_one_gap(operator, x, generator) for _ in range(3)), key=lambda found: found[0])
+    operator = checked(operator, x)
+    found = [_one_gap(operator, x, generator) for _ in range(3)]
+    refuse_nonfinite(operator)
+    return max(found, key=lambda one: one[0])
 
 
 def _one_gap(operator: Operator, x: Tensor, generator: torch.Generator) -> tuple[float, complex, complex]:
@@ -160,7 +170,7 @@ def _one_gap(operator: Operator, x: Tensor, generator: torch.Generator) -> tuple
     left, right = _inner(Hu, v), _inner(u, Htv)
     if not (x.is_complex() and Hu.is_complex()):  # over the reals only the real parts have to agree
         left, right = left.real, right.real
-    scale = float(torch.linalg.vector_norm(Hu))  # that of <H u, v> for normal v
+    scale = math.sqrt(_inner(Hu, Hu).real)  # that of <H u, v> for normal v
     return abs(left - right) / scale if scale else abs(right), left, right
 
 
@@ -170,7 +180,7 @@ def _nonlinearity(operator: Operator, x: Tensor) -> float:
     u, v = _random_like(x, generator), _random_like(x, generator)
     whole = operator.forward(u + 2 * v)
     difference = whole - operator.forward(u) - 2 * operator.forward(v)
-    return float(torch.linalg.vector_norm(difference) / torch.linalg.vector_norm(whole).clamp_min(1e-30))
+    return math.sqrt(_inner(difference, difference).real / max(_inner(whole, whole).real, sys.float_info.min))
 
 
 def _random_like(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -180,11 +190,3 @@ def _random_like(like: Tensor, generator: torch.Generator) -> Tensor:
 def _inner(a: Tensor, b: Tensor) -> complex:
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     return complex(torch.vdot(a.flatten().to(wide), b.flatten().to(wide)))
-
-
-def _finite(tensor: Any, what: str) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{what} returned {type(tensor).__name__}, not a torch tensor")
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{what} returned NaN or infinite values")
-    return tensor

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -123,6 +122,10 @@ class Operator(ABC):
             value = float(torch.linalg.vector_norm(x))
         return value**0.5
 
+    def known_as(self) -> str:
+        """How messages call it."""
+        return type(self).__name__
+
     @property
     def device(self) -> torch.device:
         """Where its tensors are; the CPU if it has none."""
@@ -133,7 +136,9 @@ class Operator(ABC):
         return torch.device("cpu")
 
     def _check(self, what: str, tensor: Tensor, shape: tuple[int | None, ...] | None) -> None:
-        name, got = type(self).__name__, tuple(tensor.shape)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{self.known_as()}: the {what} must be a torch tensor, got {type(tensor).__name__}")
+        name, got = self.known_as(), tuple(tensor.shape)
         if len(got) < 2:
             raise ValueError(f"{name}: the {what} needs a batch dimension, got {got}")
         if self.batch not in (None, got[0]):
@@ -192,6 +197,8 @@ class Scaled(Combination):
 
     def __init__(self, factor: float, operator: Operator):
         self.factor, self.operator = float(factor), operator
+        if not math.isfinite(self.factor):
+            raise ValueError(f"the factor of an operator must be finite, got {factor}")
         self._inherit(sees=[operator], makes=[operator])
         self.noise = None if operator.noise is None else abs(self.factor) * operator.noise
 
@@ -301,15 +308,3 @@ def moved(value: Any, device: torch.device | str | None, dtype: torch.dtype | No
     if dtype is not None and value.is_complex():
         return value.to(device=device, dtype=dtype.to_complex())
     return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-
-
-def real_tensor(name: str, values: Tensor | np.ndarray) -> Tensor:
-    """A copy in floating point, since an operator must not change with the caller's array; checked."""
-    tensor = values.detach().clone() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
-    if tensor.is_complex():
-        raise TypeError(f"the {name} must be real, got {tensor.dtype}")
-    if not tensor.is_floating_point():
-        tensor = tensor.to(torch.float32)
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"the {name} holds NaN or infinite values")
-    return tensor

@@ -76,7 +76,7 @@ class FFTBackend(Backend):
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> list[list[Tensor]]:
         padded = self._padded(x, self.weights.mask_filters, MIXING_REACH)
-        alpha = F.pad(alpha.flatten(1), (0, alpha.shape[1] % 2))
+        alpha = F.pad(alpha, (0, 0, 0, 0, 0, alpha.shape[1] % 2))
         return [
             [self._mask_tile(image, window, scale) for window in self._windows(self.reach + MIXING_REACH)]
             for image, scale in zip(padded, alpha, strict=True)
@@ -156,7 +156,11 @@ class FFTBackend(Backend):
             features[..., tiles] = _spline(mixed.abs_(), self.pieces[1])  # in place: tiles to come do not need these
         self._blank(features, columns, top + 1, left + 1)
         result = patch.new_empty(len(alpha) // 2, STEP * (rows - 2), STEP * (columns - 2), 2)
-        for tiles, mixed in self._mixed(features, self.mix[1] * alpha[:, None], rows - 2, columns):
+        everywhere = alpha.shape[1:] == (1, 1)
+        kernels = self.mix[1] * alpha[:, 0] if everywhere else self.mix[1]
+        for tiles, mixed in self._mixed(features, kernels, rows - 2, columns):
+            if not everywhere:
+                mixed *= _tile_of(alpha, top + MIXING_REACH, left + MIXING_REACH, tiles, columns)
             squared = _spline(mixed.abs_(), self.pieces[2]).clamp_(MASK_FLOOR, 1).square_()
             done = slice(STEP * tiles.start // columns, STEP * tiles.stop // columns)
             _interleave(squared.unflatten(-1, (-1, columns))[..., :-2], result[:, done])
@@ -234,6 +238,13 @@ def _lookup(table: Tensor, index: Tensor) -> Tensor:
     if torch.get_num_threads() <= 2:
         return torch.index_select(table, 0, index)
     return torch.take(table, index.long())
+
+
+def _tile_of(alpha: Tensor, top: int, left: int, tiles: slice, columns: int) -> Tensor:
+    """The phases `(4, 4, N, count)` of a map `(N, H, W)` in these tiles, of which the first is at `(top, left)`."""
+    top, bottom = (top + STEP * tile // columns for tile in (tiles.start, tiles.stop))
+    part = alpha[:, top:bottom, left : left + STEP * columns]
+    return as_phases(F.pad(part, (0, STEP * columns - part.shape[-1], 0, bottom - top - part.shape[-2]))).flatten(-2)
 
 
 def _interleave(squared: Tensor, result: Tensor) -> None:
