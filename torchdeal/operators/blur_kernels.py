@@ -1,4 +1,4 @@
-"""Blur kernels: Gaussian, motion, or from a file; all have the sum 1."""
+"""Blur kernels: Gaussian, disk, motion, or from a file; all have the sum 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdeal.io import files
 
-STEPS = 32  # per pixel, of a motion
+STEPS = 32  # per pixel, of a motion, and across a disk
 
 
 def gaussian_kernel(std: float, shift: float = 0.0) -> Tensor:
@@ -20,6 +20,20 @@ def gaussian_kernel(std: float, shift: float = 0.0) -> Tensor:
     reach = math.ceil(3 * std + abs(shift))
     profile = torch.exp(-((torch.arange(-reach, reach + 1) - shift) ** 2) / (2 * std**2))
     return torch.outer(profile, profile) / profile.sum() ** 2
+
+
+def disk_kernel(radius: float, shift: float = 0.0) -> Tensor:
+    """Defocus: `(n, n)`, n odd, how much of each pixel a disk covers, its centre moved down and right by `shift`."""
+    _check("the radius of a disk kernel", radius)
+    reach = max(math.ceil(radius + abs(shift) - 0.5), 0)
+    edges = np.arange(-reach, reach + 2) - 0.5 - shift  # of the pixels
+    columns = []
+    for left in edges[:-1]:
+        across = left + (np.arange(STEPS) + 0.5) / STEPS
+        half = np.sqrt(np.maximum(radius**2 - across**2, 0))  # the disk reaches from -half to half here
+        columns.append(np.diff(np.clip(edges[:, None], -half, half), axis=0).mean(1))
+    kernel = np.stack(columns, 1)
+    return torch.from_numpy(kernel / kernel.sum()).float()
 
 
 def motion_kernel(length: float, angle: float) -> Tensor:
@@ -56,19 +70,21 @@ def read_kernel(path: Path) -> Tensor:
 
 
 def parse_kernel(text: str, shift: float = 0.0) -> Tensor:
-    """`gaussian:STD`, `motion:LENGTH,ANGLE`, or the name of a file. The shift is for Gaussians."""
+    """`gaussian:STD`, `disk:RADIUS`, `motion:LENGTH,ANGLE`, or the name of a file. The shift is for the first two."""
     kind, _, numbers = text.partition(":")
-    if kind in ("gaussian", "motion"):
+    if kind in ("gaussian", "disk", "motion"):
         values = _numbers(numbers)
         if kind == "gaussian" and len(values) == 1:
             return gaussian_kernel(values[0], shift)
+        if kind == "disk" and len(values) == 1:
+            return disk_kernel(values[0], shift)
         if kind == "motion" and len(values) == 2:
             return motion_kernel(*values)
     elif Path(text).suffix.lower() in files.SUFFIXES:
         return read_kernel(Path(text))
     raise ValueError(
-        f"{text}: no such kernel; use gaussian:STD, motion:LENGTH,ANGLE (such as gaussian:1.6 or motion:15,30), "
-        f"or a file ({', '.join(files.SUFFIXES)})"
+        f"{text}: no such kernel; use gaussian:STD, disk:RADIUS, motion:LENGTH,ANGLE (such as gaussian:1.6, disk:3 or "
+        f"motion:15,30), or a file ({', '.join(files.SUFFIXES)})"
     )
 
 
