@@ -48,7 +48,8 @@ def deblur(
         typer.Option(
             metavar="KERNEL",
             help="gaussian:STD, disk:RADIUS (defocus) or motion:LENGTH,ANGLE, in pixels and degrees (counter-clockwise "
-            "from the right), or a file (.npy or a picture). It is scaled to the sum 1; its centre is at (height // 2, width // 2).",
+            "from the right), or a file (.npy or a picture). It is scaled to the sum 1; its centre is at (height // 2, "
+            "width // 2).",
         ),
     ],
     boundary: Annotated[
