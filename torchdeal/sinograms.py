@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from torchdeal.io import files
-from torchdeal.io.arrays import ArrayFileError, read_npy
+from torchdeal.io.arrays import ArrayFileError, check_scale, read_npy
 
 MOST_NUMBERS = 2**29  # of sinograms that are read: 2 GiB in single precision
 MOST_ANGLES = 100_000
@@ -40,6 +40,7 @@ def read_sinograms(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: the sinogram holds NaN or infinite values")
     if not stack.any():
         raise ValueError(f"{path}: the sinogram is zero everywhere")
+    check_scale(path, float(np.abs(stack).max()))
     return stack
 
 
@@ -66,9 +67,10 @@ def angles_first(stack: np.ndarray, number: int, layout: Layout) -> np.ndarray:
                 f"the sinogram is {rows} x {columns} for {number} angles: say with --layout which way the angles run"
             )
         if number not in (rows, columns):
-            projections = "; a stack of projections (angles, slices, bins) is turned by numpy.swapaxes(stack, 0, 1)"
-            hint = projections if slices == number > 1 else ""
-            raise ValueError(f"the sinogram is {rows} x {columns}: correct --angles, which says {number}{hint}")
+            hint = "whole numbers such as 180 are how many there are, lists such as 0,45,90 which"
+            if slices == number > 1:
+                hint = "a stack of projections (angles, slices, bins) is turned by numpy.swapaxes(stack, 0, 1)"
+            raise ValueError(f"the sinogram is {rows} x {columns}: correct --angles, which says {number}; {hint}")
         layout = Layout.angles_bins if rows == number else Layout.bins_angles
     found = rows if layout is Layout.angles_bins else columns
     if found != number:
@@ -90,7 +92,10 @@ def read_angles(path: Path) -> np.ndarray:
         return np.array(values, dtype=np.float64).ravel()
     if path.stat().st_size > LONGEST_LIST:
         raise ValueError(f"has {path.stat().st_size:,} bytes, too many for a list of angles")
-    return as_numbers(path.read_text(errors="replace").replace(",", " ").replace(";", " ").split())
+    text = path.read_text(errors="replace")
+    if "\0" in text:
+        raise ValueError("is neither npy nor text")
+    return as_numbers(text.replace(",", " ").replace(";", " ").split())
 
 
 def as_numbers(words: list[str]) -> np.ndarray:

@@ -105,6 +105,11 @@ def test_a_picture_spans_black_to_white(deal):
         (["records.npy", "out.tif", "--angles", "36"], "holds records with the fields a, b, not numbers"),
         (["words.npy", "out.tif", "--angles", "36"], "holds texts, not numbers"),
         (["objects.npy", "out.tif", "--angles", "36"], "holds Python objects"),
+        (["huge.npy", "out.tif", "--angles", "36"], "huge.npy: values up to 1.0e+300 are beyond single precision"),
+        (["narrow.npy", "out.tif", "--angles", "36"], "cannot be estimated from 2 bins; give --sigma"),
+        (["in.npy", "out.tif", "--angles", "36", "--center", "25"], "--center 25 is outside the detector"),
+        (["in.npy", "out.tif", "--angles", "12.5"], "which says 1; whole numbers such as 180 are how many"),
+        (["in.npy", "out.tif", "--angles", "archive.npz"], "is neither npy nor text"),
         (["cut.npy", "out.tif", "--angles", "36"], "damaged"),
         (["in.npy", "out.tif", "--angles", "in.txt"], "'theta' is not a number"),
         (["in.npy", "out.tif", "--angles", "complex.npy"], "must hold real numbers"),
@@ -138,6 +143,9 @@ def test_bad_input(deal, arguments, message):
     np.save("records.npy", np.ones((48, 36), [("a", "f4"), ("b", "f4")]))
     np.save("words.npy", np.full((48, 36), "a"))
     np.save("objects.npy", np.array([{}]), allow_pickle=True)
+    np.save("huge.npy", np.full((48, 36), 1e300))
+    np.save("narrow.npy", np.ones((2, 36)))
+    np.savez("archive.npz", np.arange(36))
     np.save("few.npy", np.ones((48, 3)))
     np.save("leaves.npy", np.ones((48, 36)) * np.cos(np.arange(36) / 9))
     Path("cut.npy").write_bytes(Path("in.npy").read_bytes()[:500])

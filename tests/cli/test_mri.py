@@ -134,6 +134,7 @@ def test_real_images(deal):
         (["scan.npz", "out.png", "--maps", "scan.txt"], "scan.txt: not readable as npy"),
         (["scan.npz", "out.png", "--maps", "scan.npz"], "scan.npz: not readable as npy"),
         (["scan.npz", "out.png", "--maps", "records.npy"], "records.npy: holds records"),
+        (["huge.npy", "out.png"], "huge.npy: values up to 1.0e+300 are beyond single precision"),
         (["records.npy", "out.png"], "records.npy: holds records with the fields re, im, not numbers"),
         (["scan.npz", "out.png", "--crop", "4x5x6"], "--crop must be HEIGHTxWIDTH"),
         (["scan.npz", "maps.npy", "--maps", "maps.npy"], "maps.npy: would overwrite the input"),
@@ -155,6 +156,7 @@ def test_bad_input(deal, arguments, message):
     np.save("nan.npy", np.full((20, 20), np.nan + 0j))
     np.save("picture.npy", pixels(size=20) / 255)
     np.save("slices.npy", np.stack([kspace] * 3))
+    np.save("huge.npy", np.full((20, 20), 1e300 + 0j))
     np.save("maps.npy", np.ones((1, SIZE, SIZE), np.complex64))
     os.link("maps.npy", "linked.npy")
     np.save("records.npy", np.zeros((20, 20), [("re", "f4"), ("im", "f4")]))

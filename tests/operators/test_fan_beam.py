@@ -88,7 +88,7 @@ def test_every_pixel_is_seen_at_every_angle():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": 10}, "inside the image, whose corners are 12.7 pixels away"),
+        ({"source": 10}, "inside the image: it is 10 pixels from the axis, and the corners are 12.7"),
         ({"source": -50}, "source must be a length in pixels, above 0, got -50"),
         ({"source": np.nan}, "source must be a length"),
         ({"source": "far"}, "source must be a length"),

@@ -35,6 +35,8 @@ from torchdeal.sinograms import (
 
 SIMULATED_SIGMA = 0.01  # of the largest ray sum
 LEAST_NOISE = 1e-3  # of the largest ray sum, where it is estimated
+FEWEST_BINS = 4  # from which noise can be estimated
+LARGEST_SIZE = 2**14
 AUTO = "auto"
 LISTS = (".npy", ".txt", ".csv")  # files of angles, whose names can be told from numbers
 
@@ -96,9 +98,13 @@ class SinogramTask(Task[Slice, Notes]):
             notes.append(f"the rotation axis was found at --center {center:g}")
         else:
             center = self.center
+        if abs(center) > stack.shape[-1] / 2:
+            raise ValueError(f"--center {center:g} is outside the detector, which has {stack.shape[-1]} bins")
         H, circle = _operator(self.degrees, stack.shape[-1], self.size, center, self.fan)
         sinograms = torch.from_numpy(np.ascontiguousarray(stack, dtype=np.float32))[:, None]
         sigma = self.settings.sigma
+        if sigma is None and stack.shape[-1] < FEWEST_BINS:
+            raise ValueError(f"{path}: the noise cannot be estimated from {stack.shape[-1]} bins; give --sigma")
         least = LEAST_NOISE * float(sinograms.double().abs().max())
         noise = max(estimate_sinogram_noise(sinograms), least) if sigma is None else sigma
         white = max(image_range(H, sinogram) for sinogram in sinograms.split(1))
@@ -177,6 +183,7 @@ def ct(
         int | None,
         typer.Option(
             min=2,
+            max=LARGEST_SIZE,
             help="Height and width of the image, in bins. Default: the number of bins, for an object inside the "
             "circle; if the detector saw the whole square, it is the number of bins / 1.414.",
         ),

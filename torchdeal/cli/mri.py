@@ -17,6 +17,7 @@ from torchdeal.cli.options import SIMULATION, Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation
 from torchdeal.cli.run import Problem, Simulation, Task, run
 from torchdeal.io import files
+from torchdeal.io.arrays import check_scale
 from torchdeal.mri import (
     KSpace,
     centre_crop,
@@ -58,6 +59,7 @@ class ScanTask(Task[Slice, None]):
 
     def read(self, path: Path) -> tuple[Sequence[Slice], None]:
         scan = read_kspace(path, index=self.index, centered=self.centered)
+        check_scale(path, float(scan.kspace.abs().max()))
         sigma = self.settings.sigma
         noise = estimate_noise(scan.kspace, scan.mask, centered=scan.centered) if sigma is None else sigma
         maps = _given_maps(self.maps, scan)

@@ -11,6 +11,7 @@ from typing import IO
 import numpy as np
 
 MOST_BYTES = 2**32  # of what an archive unpacks to
+SMALLEST, LARGEST = 1e-30, 1e30  # of the largest value: sums of so many stay within single precision
 NUMBERS = "buifc"  # kinds of dtype
 
 
@@ -48,6 +49,12 @@ def names_in(path: Path) -> list[str]:
     """Of the arrays in an npz file."""
     with zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def check_scale(path: Path, largest: float) -> None:
+    """Raise if numbers up to this one are so far from 1 that single precision is too coarse, or too short, for them."""
+    if not SMALLEST < largest < LARGEST:
+        raise ValueError(f"{path}: values up to {largest:.1e} are beyond single precision; multiply them by a constant")
 
 
 def _check_header(file: IO[bytes], what: str = "") -> int:

@@ -55,8 +55,8 @@ class FanBeam(Projector):
         self.distance = self.source + _length("detector", detector, zero=True)  # from the source to the detector
         if self.source <= reach:
             raise ValueError(
-                f"the source, {self.source:g} pixels from the axis, is inside the image, whose corners are {reach:.1f} "
-                "pixels away: give the distance in pixels of the image"
+                f"the source is inside the image: it is {self.source:g} pixels from the axis, and the corners are "
+                f"{reach:.1f} pixels away; check the unit of the distance"
             )
         shadow = self.distance * math.tan(math.asin(reach / self.source)) / self.pitch
         super().__init__(angles, (height, width), as_bins(bins) or 2 * math.ceil(shadow) + 1, center)

@@ -23,6 +23,7 @@ WEIGHTS_PER_PIXEL = 2.2  # at an angle: the rays that see it, on average
 INDEX_BYTES = 4
 BLOCK_NUMBERS = 2**17  # pairs of an angle and a pixel that are weighted at a time: they stay in the cache
 LEAST_WEIGHT = 1e-12  # what is less is a rounding error, at angles such as 90 degrees
+MOST_PIXELS = 2**29  # so that indices, of pixels and of bytes, do not overflow
 MANY = 8  # angles, from which on a small range looks like a mistake of units
 OUT_OF_REACH = 9.0  # a distance at which interpolation has no weight, in any direction
 
@@ -41,6 +42,8 @@ class Projector(Operator):
     def __init__(self, angles: Sequence[float] | Tensor | np.ndarray, size: tuple[int, int], bins: int, center: float):
         self.angles = as_angles(angles)
         self.size, self.bins = size, bins
+        if math.prod(size) > MOST_PIXELS or bins > MOST_PIXELS:
+            raise ValueError(f"an image of {size[0]} x {size[1]} seen by {bins} bins is too large")
         if not isinstance(center, Real) or not math.isfinite(center):
             raise ValueError(f"center must be a finite number of bins, got {center!r}")
         self.center = float(center)
