@@ -225,3 +225,21 @@ def test_odd_metadata_do_not_keep_a_picture_from_being_read(ome):
         file.pages[0].tags[282].overwrite((300, 0))
     assert read(path).metadata.dpi is None
     assert np.array_equal(read(path).pixels, pixels(20, 17))
+
+
+def test_the_resolution_turns_with_the_picture(tmp_path):
+    Image.fromarray(pixels(20, 17)).save(tmp_path / "in.png", exif=exif(6), dpi=(300, 100))
+    tags = [(274, 3, 1, 6, True)]
+    tifffile.imwrite(tmp_path / "in.tif", pixels(20, 17), resolution=(300, 100), resolutionunit=2, extratags=tags)
+    for name in ("in.png", "in.tif"):
+        assert read(tmp_path / name).metadata.dpi == pytest.approx((100, 300), rel=1e-3)
+
+
+def test_descriptions_of_single_pages_are_missed(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "in.tif") as file:
+        for number in range(3):
+            file.write(pixels(20, 17), description=f"after {number} s", metadata=None, contiguous=False)
+    notes = write(tmp_path / "out.tif", read(tmp_path / "in.tif"))
+    assert notes == ["what is told of single pages: it is kept of the first alone"]
+    with tifffile.TiffFile(tmp_path / "out.tif") as file:
+        assert file.pages[0].description == "after 0 s"

@@ -10,7 +10,7 @@ import numpy as np
 
 from torchdeal.io import deep_png
 from torchdeal.io.formats import BY_SUFFIX, ImageFile, ImageFileError, atomically, check_amount
-from torchdeal.io.metadata import Metadata, read_exif, upright
+from torchdeal.io.metadata import Metadata, read_exif, turned, upright
 
 PILLOW = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
 KEPT = {"PNG": ("icc", "exif", "dpi"), "JPEG": ("icc", "exif", "dpi"), "WEBP": ("icc", "exif"), "BMP": ("dpi",)}
@@ -59,7 +59,7 @@ def _read(path: Path, image: Any) -> ImageFile:
         if icc and plain.mode.rstrip("A") != image.mode.rstrip("A") and image.mode not in ("P", "PA"):
             icc, lost = b"", [*lost, f"the colour profile: it is that of {image.mode}, not of {plain.mode}"]
         pixels, alpha = np.asarray(plain), plain.mode in ("LA", "RGBA")
-    metadata = Metadata(icc, exif, _dpi(image), lost=tuple(lost))
+    metadata = Metadata(icc, exif, turned(_dpi(image), orientation), lost=tuple(lost))
     return ImageFile(upright(pixels, orientation).copy(), alpha, metadata=metadata)
 
 

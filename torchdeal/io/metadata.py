@@ -129,6 +129,14 @@ def upright(pixels: np.ndarray, orientation: int, rows: int = 0) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
+def turned(across_and_down: tuple[float, float] | None, orientation: int) -> tuple[float, float] | None:
+    """A resolution after `upright`."""
+    if across_and_down is None or orientation not in (5, 6, 7, 8):
+        return across_and_down
+    across, down = across_and_down
+    return down, across
+
+
 def exif_of_texts(texts: dict[int, str]) -> bytes:
     """EXIF with description, artist, ... of a TIFF, for formats that know EXIF."""
     from PIL import Image

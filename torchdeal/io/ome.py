@@ -48,6 +48,8 @@ def for_planes_in_order(xml: str, height: int, width: int, planes: int) -> str:
     root.attrib.pop("UUID", None)  # that of the input
     pixels = _pixels(root)
     pixels.attrib |= {"SizeX": str(width), "SizeY": str(height)}
+    if pixels.get("Type") == "bit":  # these become bytes
+        pixels.set("Type", "uint8")
     places = [child for child in pixels if _name(child) == "TiffData"]
     where, tag = list(pixels).index(places[0]), places[0].tag
     for child in places:

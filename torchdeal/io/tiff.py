@@ -20,6 +20,7 @@ from torchdeal.io.metadata import (
     TiffExtras,
     exif_of_texts,
     texts_of_exif,
+    turned,
     upright,
 )
 
@@ -150,6 +151,8 @@ def _transparency(path: Path, page: Any, channels: int) -> tuple[bool, bool]:
 
 
 def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb: bool) -> Metadata:
+    import tifffile
+
     software, details, xml = file.series[0].kind, {}, ""
     if software == "imagej":
         details = dict(file.imagej_metadata or {})
@@ -165,6 +168,9 @@ def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb:
     tags, lost = _other_tags(page)
     tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
     extras = TiffExtras(software, axes, details, xml, tuple(tags), _resolution(page), colormap, rgb)
+    told = {one.tags.valueof(TEXTS[0]) for one in file.series[0].pages if isinstance(one, tifffile.TiffPage)} - {None}
+    if len(told) > 1:
+        lost += ["what is told of single pages: it is kept of the first alone"]
     if file.series[0].is_pyramidal:
         lost += ["the smaller copies of the picture: they are not written"]
     icc = page.tags.valueof(34675, default=b"") or b""
@@ -174,7 +180,8 @@ def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb:
 def _resolution(page: Any) -> tuple[float, float, int] | None:
     """Pixels per unit and the unit; None where nothing is told, as 1 pixel per unit that is not named."""
     try:
-        across, down = (page.tags[code].value[0] / page.tags[code].value[1] for code in (282, 283))
+        columns, rows = (page.tags[code].value[0] / page.tags[code].value[1] for code in (282, 283))
+        across, down = turned((columns, rows), page.tags.valueof(ORIENTATION, default=1)) or (0.0, 0.0)
         unit = int(page.resolutionunit)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
@@ -240,12 +247,11 @@ def _arranged(path: Path, image: ImageFile, extras: TiffExtras) -> tuple[np.ndar
     if image.channels == 1 and image.pixels.ndim > 2 and not image.dimensions:
         stored = stored[..., 0]
     rows = "YX" if image.channels == 1 else "YXS"
-    is_stack = image.pixels.ndim == 4
     if extras.software == "ome":
         xml = ome.for_planes_in_order(extras.xml, *image.size, image.frames)
         return stored, {"metadata": None, "description": xml.encode()}
     if path.name.lower().endswith(OME_SUFFIXES):
-        if is_stack and not (axes and ome.KNOWN_AXES.issuperset(axes)):
+        if image.pixels.ndim == 4 and not (axes and ome.KNOWN_AXES.issuperset(axes)):
             stored, axes = image.pixels.reshape(image.frames, *stored.shape[-len(rows) :]), "Z"
         return stored, {"ome": True, "metadata": ome.description(axes + rows, image.metadata.dpi)}
     if extras.software == "imagej":
