@@ -227,6 +227,7 @@ def test_an_interrupted_run_keeps_the_levels_that_were_finished(deal, folder, mo
         (["pictures", "--limit", "0"], "limit must be at least 1"),
         (["pictures", "--starts", "-1"], "starts must be at least 0"),
         (["pictures", "--threads", "0"], "threads must be at least 1"),
+        (["pictures", "--threads", "99999999"], "threads must be at most 1024"),
         (["pictures", "--model", "grey"], "no weights at grey"),
         (["pictures", "--save", "no/a.json"], "does not exist"),
         (["--from", "missing.json"], "missing.json"),

@@ -30,6 +30,7 @@ def tree(folder):
     [
         (["denoising", "pictures", "--json", "pictures/cam.png"], "a file for the results is --save FILE", 2),
         (["denoising", "pictures", "--json", "-"], "a file for the results is --save FILE", 2),
+        (["denoising", "pictures", "--modle", "gray"], "there is no option --modle", 2),
         (["denoising", "pictures", "--save", "pictures/cam.png"], "take a name that ends in .json", 1),
         (["denoising", "pictures", "--save", "-"], "or --json to print them", 1),
         (["denoising", "pictures", "--save", "link.json"], "link.json: would overwrite the input", 1),

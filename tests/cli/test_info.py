@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from conftest import small_model
 
@@ -52,10 +53,16 @@ def test_info_of_a_file(deal, tmp_path):
         '"a text"',
         '{"config": "a text"}',
         '{"config": {"a": 1}, "[/b]": "[red]"}',
+        '{"steps": NaN, "config": {"a": {"b": -Infinity}}, "\\u001b[2J": "\\u001b]0;x\\u0007 \\ud800"}',
         9999 * "[",
     ):
         td.save(small_model(features=8, dtype=torch.float32), path, {"training": hostile})
-        assert deal("info", path.name)[0] == 0
+        code, out, err = deal("info", path.name)
+        assert code == 0
+        assert "\x1b" not in out + err
+        code, out, _ = deal("info", path.name, "--json")
+        assert code == 0
+        assert json.loads(out, parse_constant=pytest.fail)["weights"][path.name]["channels"] == 1  # no NaN in JSON
     (tmp_path / "broken.safetensors").write_bytes(path.read_bytes()[:100])
     code, _, err = deal("info", "broken.safetensors")
     assert code != 0

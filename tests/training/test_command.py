@@ -1,12 +1,15 @@
 """`deal train` and `python -m torchdeal.training`, as commands."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import assert_same_tensors
 from safetensors.torch import load_file
 
@@ -100,8 +103,65 @@ def test_a_run_from_other_weights(config_file, pictures, tmp_path):
 
 def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):
     td.save(td.DEAL(3, features=4), tmp_path / "colour.safetensors")
-    with pytest.raises(ConfigError, match=r"\(3, 'reflect', 4\), the config \(1, 'reflect', 4\): change \[model\]"):
+    with pytest.raises(ConfigError, match=r"config.toml: channels is 3 and in \[model\] 1\. Change"):
         train(options(config_file, pictures, tmp_path, start=str(tmp_path / "colour.safetensors")), print)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError("Unable to allocate 745. GiB for an array"), r"not enough memory \(to allocate 745\. GiB\): make"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: tried to allocate 8 bytes."),
+            "allocate 8 bytes",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "allocate 2.00 GiB"),
+    ],
+)
+def test_memory_that_does_not_suffice_is_told_with_the_settings(
+    config_file, pictures, tmp_path, monkeypatch, error, told
+):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("torchdeal.training.run.read_images", fail)
+    with pytest.raises(ConfigError, match=told) as raised:
+        train(options(config_file, pictures, tmp_path), print)
+    assert "data.batch, data.patch or model.features smaller" in str(raised.value)
+
+
+def test_other_errors_stay_what_they_are(config_file, pictures, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("torchdeal.training.run.read_images", fail)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        train(options(config_file, pictures, tmp_path), print)
+
+
+def interrupted(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_before_the_first_step_is_one_line(config_file, pictures, tmp_path, monkeypatch, capsys, deal):
+    monkeypatch.setattr("torchdeal.training.run.read_images", interrupted)
+    assert exit_code(arguments(config_file, tmp_path / "run", pictures)) == 130
+    assert capsys.readouterr().err == "Interrupted: what was saved before is as it was\n"
+    assert deal("train", *arguments(config_file, tmp_path / "run", pictures))[0] == 130
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_skipped_is_told_by_name_and_cannot_command_the_terminal(config_file, tmp_path, pictures, capsys):
+    shutil.copytree(pictures, tmp_path / "data")
+    for folder in ("train", "validation"):
+        (tmp_path / "data" / folder / "bad\x1b[2J.png").write_bytes(b"no image")
+        for number in range(9):
+            (tmp_path / "data" / folder / f"{number}.txt").write_text("no image")
+    exit_code([*arguments(config_file, tmp_path / "run", tmp_path / "data"), "--seconds", "0"])
+    out = capsys.readouterr().out
+    assert out.count("bad\\x1b[2J.png: cannot be read") == 2
+    assert out.count("skipped 9 files that are not JPEG, PNG or WebP") == 2
+    assert "\x1b" not in out
 
 
 def test_a_checkpoint_that_exists_is_not_lost(config_file, pictures, tmp_path):
@@ -123,6 +183,23 @@ def test_errors_of_the_command_are_sentences(config_file, pictures, tmp_path):
     assert "there is no such folder" in code
     code = exit_code(arguments(config_file, tmp_path / "run", pictures, "--resume"))
     assert "there is no checkpoint to go on from" in code
+
+
+def test_deal_train_ends_in_json(deal, config_file, pictures):
+    code, out, _ = deal("train", *arguments(config_file, "run", pictures), "--seconds", "0", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert (told["step"], told["stopped"], told["best"]) == (0, "0 seconds are over", None)
+    assert td.load(told["last"]).features == 4
+    code, out, _ = deal("train", *arguments(config_file, "run", pictures), "--json")
+    assert code == 1
+    assert "exists" in json.loads(out)["error"]
+
+
+def test_a_run_that_does_not_begin_leaves_no_folder(deal, config_file, tmp_path):
+    pytest.importorskip("tensorboard")
+    assert deal("train", *arguments(config_file, "run", "nowhere"), "--tensorboard")[0] == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_deal_train_tells_how_it_goes_and_logs_it(deal, config_file, pictures, tmp_path):

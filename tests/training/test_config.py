@@ -88,8 +88,11 @@ IMPOSSIBLE = [
     ("model.boundary", "circular"),
     ("model.features", 0),
     ("data.train", []),
+    ("data.train", [""]),
+    ("data.validation", ["images", ""]),
     ("data.patch", 8),
     ("data.batch", 0),
+    ("data.batch", 10**30),
     ("task.operator", "tomography"),
     ("task.sigma", [30, 20]),
     ("task.sigma", [-1, 20]),
@@ -97,6 +100,7 @@ IMPOSSIBLE = [
     ("task.known", 0),
     ("task.known", 1.5),
     ("task.validation_sigma", [15, -1]),
+    ("task.validation_sigma", [float("inf")]),
     ("iterations.outer", []),
     ("iterations.outer", [[0.1, 1, 2]]),
     ("iterations.outer", [[0.0, 1, 2], [0.8, 1, 2], [0.5, 1, 2]]),
@@ -147,7 +151,15 @@ def test_a_value_that_cannot_be(name, value):
 
 
 @pytest.mark.parametrize(
-    "task", [{}, {"kernel": [[1]], "blur_sigma": 1}, {"kernel": [[0.5, 0.5], [1]]}, {"blur_sigma": -1}]
+    "task",
+    [
+        {},
+        {"kernel": [[1]], "blur_sigma": 1},
+        {"kernel": [[0.5, 0.5], [1]]},
+        {"kernel": [[0, 0]]},
+        {"kernel": [[float("nan"), 1]]},
+        {"blur_sigma": -1},
+    ],
 )
 def test_a_blur_needs_one_kernel(task):
     with pytest.raises(ConfigError, match=r"^task\.(kernel|blur_sigma) should be "):
@@ -156,13 +168,15 @@ def test_a_blur_needs_one_kernel(task):
 
 def test_the_file_is_named(tmp_path):
     path = tmp_path / "run.toml"
-    with pytest.raises(ConfigError, match=r"run\.toml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"run\.toml: no such file; give a config file, such as those in configs/"):
         read_config(path)
+    with pytest.raises(ConfigError, match="is a folder; give a config file"):
+        read_config(tmp_path)
     path.write_text("[model\n")
     with pytest.raises(ConfigError, match=r"run\.toml: cannot be read as TOML"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"run\.toml: cannot be read as TOML"):
+    with pytest.raises(ConfigError, match=r"run\.toml: not a text file; give a config file"):
         read_config(path)
     path.write_text("[data]\ntrain = ['x']\n[run]\nsed = 1\n")
     with pytest.raises(ConfigError, match=r"run\.toml: there is no setting run\.sed"):

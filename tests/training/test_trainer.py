@@ -240,6 +240,19 @@ def test_many_gradients_that_are_not_finite_end_the_run(make_trainer):
         trainer.run()
 
 
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError("CUDA out of memory"), ValueError("an odd image")])
+def test_steps_are_not_lost_where_the_validation_fails(make_trainer, monkeypatch, error):
+    trainer = make_trainer(validated=True, engine="packed", run={"validate_every": 3})
+
+    def fail(model):
+        raise error
+
+    monkeypatch.setattr(trainer.validation, "scores", fail)
+    with pytest.raises(type(error) if isinstance(error, Exception) else error):
+        trainer.run()
+    assert load_checkpoint(checkpoint(trainer))[1].step == 3
+
+
 def test_the_gradient_is_clipped(make_trainer):
     reports = []
     options = {"optimiser": {"clip": 0.5}, "run": {"report_every": 1}, "listener": collect(reports)}

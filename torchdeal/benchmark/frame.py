@@ -218,8 +218,10 @@ class Benchmark(Generic[P, R]):
             shown = f"draw them to a file ({', '.join(PLOT_FORMATS)})"
             parser.add_argument("--plot", metavar="FILE", type=Path, help=shown)
         known, others = parser.parse_known_args(arguments)
-        if others:
-            parser.error(f"there is no place for {' '.join(others)}; a file for the results is --save FILE")
+        for word in others:
+            if word.startswith("--"):
+                parser.error(f"there is no option {word}")
+            parser.error(f"there is no place for {word}; a file for the results is --save FILE")
         return known
 
     def _results(self, given: dict[str, Any], prog: str) -> tuple[list[R], Settings]:

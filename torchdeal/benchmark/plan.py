@@ -16,10 +16,18 @@ from torchdeal.io.files import SUFFIXES
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 Settings = dict[str, Any]  # of a run, as its JSON has them
+MOST_THREADS = 1024  # torch does not survive many more
 
 
 def option(
-    default: Any, about: str, *, flag: str | None = None, least: int | None = None, positive: bool = False, **more: Any
+    default: Any,
+    about: str,
+    *,
+    flag: str | None = None,
+    least: int | None = None,
+    most: int | None = None,
+    positive: bool = False,
+    **more: Any,
 ) -> Any:
     """A field that is an option: `--max-seconds` for `max_seconds`, `--size`, to be repeated, for the tuple `sizes`.
 
@@ -28,10 +36,11 @@ def option(
         about: for the help; the default is added.
         flag: the option, where it is another.
         least: smaller numbers are refused.
+        most: larger ones.
         positive: numbers that are not finite and above 0 are refused.
         more: for `add_argument`.
     """
-    checks = {"least": least, "positive": positive}
+    checks = {"least": least, "most": most, "positive": positive}
     return field(default=default, metadata={"about": about, "flag": flag, "argparse": more, **checks})
 
 
@@ -47,7 +56,7 @@ class Plan:
     DEVICES: ClassVar[tuple[str, ...]] = ("auto", "cpu", "cuda")
 
     device: str = option("auto", "auto takes CUDA where there is one")
-    threads: int | None = option(None, "CPU threads; by default those of torch", least=1)
+    threads: int | None = option(None, "CPU threads; by default those of torch", least=1, most=MOST_THREADS)
 
     def __post_init__(self) -> None:
         if self.device == "auto":
@@ -133,8 +142,10 @@ def _recorded(value: Any) -> Any:
 
 
 def _check(item: Field[Any], number: Any) -> None:
-    name, least = _flag(item).lstrip("-"), item.metadata.get("least")
+    name, least, most = _flag(item).lstrip("-"), item.metadata.get("least"), item.metadata.get("most")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}")
     if item.metadata.get("positive") and not 0 < number < math.inf:
         raise ValueError(f"{name} must be finite and above 0, got {number:g}")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import torchdeal
-from torchdeal.cli.shared import output
+from torchdeal.cli.shared import output, print_json
 from torchdeal.io.checkpoint import BUNDLED, card, checksum, last_run, load, weights_path
 
 
@@ -32,7 +32,7 @@ def info(
     facts = _environment()
     known = {source: _known(source) for source in weights or BUNDLED}
     if as_json:
-        print(json.dumps({**facts, "weights": known}, indent=2))
+        print_json({**facts, "weights": known})
         return
     output.print(_table(facts))
     for source, content in known.items():

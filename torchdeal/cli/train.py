@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, messages, output
+from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, messages, print_json, say
+
+if TYPE_CHECKING:
+    from torchdeal.training.state import RunState
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -38,6 +42,7 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard logs, to FOLDER/tensorboard.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON at the end, instead of text.")] = False,
 ) -> None:
     """Train weights, or fine-tune those that exist, for denoising or another task."""
     from torchdeal import training
@@ -51,13 +56,22 @@ def train(
             state, reason = training.train(options, _listener(bar, board))
         except training.DivergedError as error:
             raise ValueError(str(error)) from None
-    if reason:
+    _close(folder, state, reason, as_json)
+    raise typer.Exit(EXIT_CODES.get(reason or "", 0))
+
+
+def _close(folder: Path, state: RunState, reason: str | None, as_json: bool) -> None:
+    """Say how it ended, and where the weights are."""
+    last, best = folder / "last.safetensors", folder / "best.safetensors"
+    if as_json:
+        weights = {"last": str(last), "best": str(best) if state.best_step is not None else None}
+        print_json({**asdict(state), **weights, "stopped": reason})
+    elif reason:
         complain("Stopped", f"at step {state.step} ({reason}); go on with --resume")
-        raise typer.Exit(EXIT_CODES.get(reason, 0))
-    output.print(f"{folder / 'last.safetensors'}: {state.step} steps, {state.seconds / 60:.1f} minutes", markup=False)
-    if state.best_psnr is not None:
-        best = f"best on the validation images at step {state.best_step}, {state.best_psnr:.3f} dB"
-        output.print(f"{folder / 'best.safetensors'}: {best}", markup=False)
+    else:
+        say(f"{last}: {state.step} steps, {state.seconds / 60:.1f} minutes")
+        if state.best_psnr is not None:
+            say(f"{best}: best on the validation images at step {state.best_step}, {state.best_psnr:.3f} dB")
 
 
 def _bar() -> Progress:

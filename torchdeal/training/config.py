@@ -29,7 +29,7 @@ def setting(default: T, expected: str, holds: Callable[[Any], bool]) -> T:
 
 
 def count(default: int) -> int:
-    return setting(default, "at least 1", lambda value: value >= 1)
+    return setting(default, f"from 1 to {2**31 - 1}", lambda value: 1 <= value < 2**31)
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class ModelConfig:
 class DataConfig:
     """What it is trained on. Paths are relative to the folder of the config file."""
 
-    train: tuple[str, ...] = setting((), "at least one folder, tar file or image", bool)
-    validation: tuple[str, ...] = ()
+    train: tuple[str, ...] = setting((), "at least one folder, tar file or image", lambda value: value and all(value))
+    validation: tuple[str, ...] = setting((), "folders, tar files or images", all)
     patch: int = setting(128, "at least 16", lambda value: value >= 16)
     batch: int = count(16)
 
@@ -63,7 +63,7 @@ class TaskConfig:
         (0.0, SIGMA_MAX), "two numbers, the lower first, at least 0", lambda value: 0 <= value[0] <= value[1] < math.inf
     )
     validation_sigma: tuple[float, ...] = setting(
-        (15.0, 25.0), "at least 0", lambda value: all(level >= 0 for level in value)
+        (15.0, 25.0), "numbers of at least 0", lambda value: all(0 <= level < math.inf for level in value)
     )
 
     def check(self) -> None:
@@ -71,6 +71,9 @@ class TaskConfig:
             given = bool(self.kernel) != (self.blur_sigma > 0)
             _require(given, "task.kernel", "rows of numbers (or task.blur_sigma above 0, not both)", self.kernel)
             _require(len({len(row) for row in self.kernel}) <= 1, "task.kernel", "rows of equal length", self.kernel)
+            total = sum(sum(row) for row in self.kernel)
+            usable = not self.kernel or (math.isfinite(total) and total != 0)
+            _require(usable, "task.kernel", "finite numbers whose sum is not 0", self.kernel)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class OptimiserConfig:
     """Adam, its schedule, and the moving average that is kept of the weights."""
 
     steps: int = count(20_000)
-    lr: float = setting(5e-4, "above 0", lambda value: 0 < value < math.inf)
+    lr: float = setting(5e-4, "above 0 and finite", lambda value: 0 < value < math.inf)
     final_lr: float = 5e-7
     warmup: int = setting(200, "at least 0", lambda value: value >= 0)
     schedule: str = setting("cosine", " or ".join(SCHEDULES), lambda value: value in SCHEDULES)
@@ -178,9 +181,14 @@ def read_config(path: Path) -> Config:
         import tomllib
     except ImportError:  # Python 3.10
         import tomli as tomllib  # pyright: ignore[reportMissingImports]
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise ConfigError(f"{path}: {what}; give a config file, such as those in configs/")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file; give a config file, such as those in configs/") from None
+    except (OSError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as TOML ({error})") from None
     try:
         return parse_config(content)

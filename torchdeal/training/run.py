@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from torchdeal.io.checkpoint import load
+from torchdeal.io.printable import printable
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, parse_config, read_config
 from torchdeal.training.data import ImageSet, Skipped, read_images
@@ -53,7 +55,7 @@ def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
     complete = _prepare(options, config, checkpoint, listener)
     if complete:
         return complete, None
-    with _processes(options.device) as device:
+    with _memory(), _processes(options.device) as device:
         model = _start(options, config)
         images, validation = _read(options, config, device, listener)
         trainer = Trainer(
@@ -98,16 +100,33 @@ def _prepare(options: Options, config: Config, checkpoint: Path, listener: Liste
     return None
 
 
+@contextmanager
+def _memory() -> Iterator[None]:
+    """If it does not suffice, the error names the settings that decide how much is needed."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has a RuntimeError for it
+        if not (isinstance(error, MemoryError) or re.search("memory", str(error))):
+            raise
+        asked = re.search(r"allocate [\d.]+ ?\w+", str(error))
+        size = f" (to {asked[0]})" if asked else ""
+        raise ConfigError(
+            f"not enough memory{size}: make data.batch, data.patch or model.features smaller, or take fewer images"
+        ) from None
+
+
 def _start(options: Options, config: Config) -> DEAL | None:
     if options.start is None:
         return None
     model = load(options.start)
-    expected = config.model.channels, config.model.boundary, config.model.features
-    found = model.channels, model.boundary.value, model.features
-    if found != expected:
-        raise ConfigError(
-            f"{options.start} has channels, boundary and features {found}, the config {expected}: change [model]"
-        )
+    found = {"channels": model.channels, "boundary": model.boundary.value, "features": model.features}
+    differences = [
+        f"{name} is {value} and in [model] {wanted}"
+        for name, value in found.items()
+        if value != (wanted := getattr(config.model, name))
+    ]
+    if differences:
+        raise ConfigError(f"{options.start} does not fit {options.config}: {', '.join(differences)}. Change [model]")
     return model
 
 
@@ -168,12 +187,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def tell(event: Event) -> None:
         if os.environ.get("RANK", "0") == "0" and not isinstance(event, Example):
-            print(event, flush=True)
+            print(printable(str(event)), flush=True)
 
     try:
         state, reason = train(Options(**vars(given)), tell)
-    except (ValueError, OSError, MemoryError, DivergedError) as error:
-        sys.exit(f"Error: {error}")
+    except (ValueError, OSError, DivergedError) as error:
+        sys.exit(f"Error: {printable(str(error))}")
     except KeyboardInterrupt:  # before the first step, or asked for twice
         print("Interrupted: what was saved before is as it was", file=sys.stderr)
         sys.exit(EXIT_CODES["SIGINT"])

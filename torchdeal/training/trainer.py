@@ -144,7 +144,8 @@ class Trainer:
                 if step % settings.report_every == 0:
                     self._report()
                 if step % settings.validate_every == 0 or step == self.config.optimiser.steps:
-                    self._validate()
+                    with self._saved_if_it_fails():
+                        self._validate()
                     if self.is_main:
                         self.listener(Example(step, self.average, batch, result))
                 if step % settings.save_every == 0:
@@ -243,6 +244,18 @@ class Trainer:
             self._score()
         self.training_step.take_cg_iterations()
         self.tally.restart()  # in all processes: they must agree on when the run has diverged
+
+    @contextlib.contextmanager
+    def _saved_if_it_fails(self) -> Iterator[None]:
+        """Steps are not lost because, say, the validation images do not fit into the memory."""
+        try:
+            yield
+        except (DivergedError, CheckpointError):
+            raise
+        except Exception:
+            if not self.distributed:  # the other processes would not take part
+                self.save()
+            raise
 
     def _score(self) -> None:
         step = self.state.step
