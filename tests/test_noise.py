@@ -54,7 +54,7 @@ def test_a_smooth_picture(sigma):
 @pytest.mark.parametrize("name", ["camera", "coins", "astronaut", "coffee"])
 @pytest.mark.parametrize(("sigma", "error"), [(2, 0.16), (5, 0.06), (15, 0.04), (30, 0.03)])
 def test_photographs(name, sigma, error):
-    """They bring noise of their own, about 1, which shows where little was added."""
+    """They bring detail and noise of their own, which shows where little was added."""
     found = level(pixels(name) + noise(sigma, pixels(name).shape))
     assert found.sigma == pytest.approx(sigma, rel=error)
     assert found.high > sigma
