@@ -18,6 +18,7 @@ from torchdeal.model.spline import even_spline
 from torchdeal.operators import (
     Blur,
     Downsample,
+    FanBeam,
     Fourier,
     Identity,
     Mask,
@@ -82,6 +83,7 @@ OPERATORS = {
     "complex fourier": lambda: Fourier(columns(48, 48), real=False),
     "coils": lambda: MultiCoilFourier(coil_maps(3, 48, 48), columns(48, 48)),
     "radon": lambda: (1 / 48) * Radon(torch.arange(0, 180, 6), (48, 48)),
+    "fan beam": lambda: (1 / 48) * FanBeam(torch.arange(0, 360, 12), 48, source=150, detector=75, pitch=1.5),
     "composed": lambda: Mask(torch.ones(48, 48)) @ Blur(kernel()),
 }
 

@@ -124,7 +124,7 @@ def estimate_center(sinograms: np.ndarray, degrees: np.ndarray) -> float:
     mass = values.sum(-1)
     radians = np.deg2rad(degrees)
     design = np.stack([np.ones_like(radians), np.cos(radians), np.sin(radians)], -1)
-    if np.linalg.cond(design) > WORST_CONDITION:
+    if len(design) < 3 or np.linalg.cond(design) > WORST_CONDITION:
         raise ValueError("the angles cover too little of a turn to find the rotation axis: give --center as a number")
     if not (mass > 0.5 * mass.mean()).all() or not mass.mean() > 0:
         raise ValueError(
