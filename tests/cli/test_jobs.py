@@ -30,6 +30,7 @@ def files(deal):
     np.save("kspace.npy", np.fft.fft2(np.ones((2, 16, 16))).astype(np.complex64))
     np.save("maps.npy", np.ones((2, 16, 16), np.complex64))
     np.save("sinogram.npy", np.ones((4, 16)))
+    np.save("levels.npy", np.full((20, 20), 10.0))
     np.save("angles.npy", np.arange(4) * 45.0)
     td.save(td.load("gray"), "weights.safetensors")
     Path("weights.png").hardlink_to("weights.safetensors")
@@ -41,6 +42,7 @@ SIMULATE = ("--simulate", "--save-degraded")
 OVERWRITING = [
     ("denoise", "in.png", "weights.png", "--model", "weights.safetensors"),
     ("denoise", "in.png", "out.png", *SIMULATE, "in.png"),
+    ("denoise", "in.png", "levels.npy", "--noise-map", "levels.npy"),
     ("deblur", "in.png", "kernel.png", "--kernel", "kernel.png"),
     ("deblur", "in.png", "link.png", "--kernel", "kernel.png"),
     ("deblur", "in.png", "out.png", "--kernel", "kernel.png", *SIMULATE, "kernel.png"),

@@ -39,6 +39,16 @@ def test_links_in_a_circle_are_no_file():
     refuse_overwriting([Path("circle.png")], [Path("in.png")])
 
 
+def test_names_that_differ_in_case_are_one_file_where_case_is_ignored():
+    """Here a link makes one folder answer to both names, as such a file system does."""
+    Path("Folder").mkdir()
+    outputs = [Path("Folder/a.png"), Path("Folder/A.png")]
+    refuse_overwriting(outputs, [])
+    Path("fOLDER").symlink_to("Folder")
+    with pytest.raises(ValueError, match=r"A\.png: would be written twice"):
+        refuse_overwriting(outputs, [])
+
+
 def test_others_may_be_replaced():
     Path("old.png").write_text("old")
     refuse_overwriting([Path("old.png"), Path("new.png")], [Path("in.png"), Path("gaussian:1.6"), Path("missing.png")])

@@ -26,5 +26,13 @@ def _identity(path: Path) -> Hashable:
     try:
         status = path.stat()
     except OSError:
-        return os.path.realpath(path)  # unlike `resolve`, also of links that lead in circles
+        place = Path(os.path.realpath(path))  # unlike `resolve`, also of links that lead in circles
+        return str(place).casefold() if _ignores_case(place.parent) else str(place)
     return status.st_dev, status.st_ino
+
+
+def _ignores_case(folder: Path) -> bool:
+    """Whether A.png and a.png are one file there, as by default on macOS and Windows."""
+    nearest = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    other = nearest.with_name(nearest.name.swapcase()) if nearest.name else nearest
+    return other != nearest and other.exists() and other.samefile(nearest)
