@@ -269,11 +269,25 @@ def test_what_is_no_path_or_no_model_is_told(tmp_path):
         td.load(td.DEAL(features=4))
     with pytest.raises(TypeError, match=r"only a model of torchdeal can be saved.* got OrderedDict"):
         td.save(td.DEAL(features=4).state_dict(), tmp_path / "x.safetensors")
-    with pytest.raises(TypeError, match="metadata are texts, but 'epoch' is 3"):
+    with pytest.raises(TypeError, match="metadata are texts with names, but 'epoch' is 3"):
         td.save(td.DEAL(features=4), tmp_path / "x.safetensors", {"epoch": 3})
+    with pytest.raises(TypeError, match="a dict of texts, got list"):
+        td.save(td.DEAL(features=4), tmp_path / "x.safetensors", ["a"])
     with pytest.raises(FileNotFoundError, match=r"the folder .*no does not exist; create it first"):
         td.save(td.DEAL(features=4), tmp_path / "no" / "x.safetensors")
     (tmp_path / "x.safetensors").mkdir()
     with pytest.raises(IsADirectoryError, match="is a folder; choose"):
         td.save(td.DEAL(features=4), tmp_path / "x.safetensors")
     assert os.listdir(tmp_path) == ["x.safetensors"]
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", 3.5])
+def test_a_device_that_is_not_there_is_told(device):
+    with pytest.raises(ValueError, match=rf"device {device!r} cannot be used here \(.*\); use 'cpu'"):
+        td.load("gray-light", device=device)
+
+
+def test_a_bare_state_dict_of_ours_is_told_apart(tmp_path):
+    torch.save(td.DEAL(features=4).state_dict(), tmp_path / "own.pt")
+    with pytest.raises(ValueError, match=r"own\.pt is the state dict of .* save the model with td\.save"):
+        td.load(tmp_path / "own.pt")

@@ -8,9 +8,9 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
-from torchdeal.cli.shared import complain
+from torchdeal.cli.shared import complain, messages
 
 ENDING = ("SIGTERM", "SIGHUP")  # as Ctrl-C does, these end a command in order; Windows has one of them
 
@@ -21,7 +21,11 @@ def a_command() -> Iterator[None]:
     with ExitStack() as stack:
         for surrounding in (_open_streams(), _ended_by_signals(), _heard_libraries()):
             stack.enter_context(surrounding)
-        yield
+        try:
+            yield
+        finally:  # a signal may come while a progress bar is about to hide the cursor, and is not yet there to undo it
+            with suppress(OSError):
+                messages.show_cursor()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pickle
 import warnings
 from importlib import resources
 from pathlib import Path
+from types import NoneType
 
 import torch
 from torch import Tensor
@@ -35,13 +36,20 @@ def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str 
     path = weights_path(source)
     model = _load_safetensors(path) if _is_safetensors(path) else _load_official(path)
     _check_finite(model, f"{path}: the file is damaged")
-    return model.eval().requires_grad_(False).to(device)
+    model = model.eval().requires_grad_(False)
+    try:
+        return model if device is None else model.to(torch.device(device))
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch has all of these for a device that is not there
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here ({reason}); use 'cpu'") from None
 
 
 def save(model: DEAL, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
     """Write the weights, with the configuration, to a `.safetensors` file: all of it or nothing."""
     if not isinstance(model, DEAL):
         raise TypeError(f"only a model of torchdeal can be saved, such as td.load gives; got {type(model).__name__}")
+    if not isinstance(metadata, (dict, NoneType)):
+        raise TypeError(f"metadata are a dict of texts, got {type(metadata).__name__}")
     path = Path(path)
     if path.suffix.lower() != SUFFIX:
         name = path.stem.removesuffix(SUFFIX) or "weights"
@@ -65,8 +73,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist; create it first")
     for key, value in metadata.items():
-        if not isinstance(value, str):
-            raise TypeError(f"metadata are texts, but {key!r} is {value!r}; use json.dumps")
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise TypeError(f"metadata are texts with names, but {key!r} is {value!r}; use json.dumps")
     content = serialised({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata)
     # safetensors has the metadata in another order each time: sort its header, which its length comes before.
     length = int.from_bytes(content[:8], "little")
@@ -231,6 +239,8 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError(f"{path} is not a state dict; give {CHOICES}")
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
+    if {"filters.0", "kappa"} <= state.keys():
+        raise ValueError(f"{path} is the state dict of a model of torchdeal; save the model with td.save instead")
     if OFFICIAL_MARK not in state or state[OFFICIAL_MARK].ndim != 4:
         raise ValueError(
             f"{path}: no tensor named {OFFICIAL_MARK}, so these are not weights of DEAL's public code; give {CHOICES}"
