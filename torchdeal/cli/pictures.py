@@ -6,6 +6,7 @@ this scale when they are read, and leave it when they are written.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -97,6 +98,12 @@ class PictureTask(Task[Tensor, PictureKind]):
             return Problem(y, H, noise, white=white, keep=keep, simulation=simulation)
         used = self._range(picture, H)
         noise = max(estimate(picture), LEAST_NOISE * used) if sigma is None else sigma
+        if sigma is not None and used < sigma:  # noise alone would reach further
+            warnings.warn(
+                f"--sigma {sigma:g} is more noise than the picture can have: its values span {used:.3g} on the 0..255 "
+                "scale; check --sigma, or leave it out",
+                stacklevel=2,
+            )
         return Problem(picture, H, noise, estimated=sigma is None, white=_white(used, noise), keep=keep)
 
     def _range(self, y: Tensor, H: Operator) -> float:
