@@ -186,14 +186,16 @@ def test_one_slice_of_one_is_all(deal):
     assert deal("mri", "scan.npy", "out.png", "--slice", "all", "--sigma", 0.01, "--max-iterations", 1)[0] == 0
 
 
-@pytest.mark.parametrize("coils", [1, 4])
-def test_a_slice_beyond_the_object(deal, coils):
-    """What was measured there is nothing: black, and the others are as they are alone."""
-    _, kspace, maps, mask = scan(coils=coils)
-    np.savez("scan.npz", kspace=np.stack([kspace, 0 * kspace]), mask=mask, maps=maps)
-    options = ("--sigma", 0.01, "--max-iterations", 2)
-    assert deal("mri", "scan.npz", "out.npy", "--slice", "all", *options)[0] == 0
-    assert deal("mri", "scan.npz", "alone.npy", "--slice", 0, *options)[0] == 0
+def test_a_slice_beyond_the_object(deal):
+    """What was measured there is nothing, and tells nothing of the coils: black, and the others are as they are alone."""
+    pytest.importorskip("sigpy")
+    image, _, maps, _ = scan(coils=3)
+    rows, columns = np.mgrid[:SIZE, :SIZE] - SIZE / 2
+    kspace = transform(maps * image * (np.hypot(rows, columns) < 15)).astype(np.complex64)
+    np.save("scan.npy", np.stack([kspace, 0 * kspace]))
+    options = ("--sigma", 0.01, "--max-iterations", 1)
+    assert deal("mri", "scan.npy", "out.npy", "--slice", "all", *options)[0] == 0
+    assert deal("mri", "scan.npy", "alone.npy", "--slice", 0, *options)[0] == 0
     volume = np.load("out.npy")
     assert not volume[1].any()
     assert np.array_equal(volume[0], np.load("alone.npy"))

@@ -70,15 +70,13 @@ class ScanTask(Task[Slice, None]):
     def pose(self, frame: Slice) -> Problem:
         scan, noise = frame
         size = self.size or scan.image_size or UNCROPPED
-        empty = not bool(scan.kspace.any())
-        if empty:  # a slice beyond the object: no coil can be told from another
+        if not bool(scan.kspace.any()):  # a slice beyond the object: no coil can be told from another
             scan = replace(scan, kspace=scan.kspace[:1], maps=None)
         return Problem(
             scan.kspace[None],
             _operator(scan, self.real),
             noise,
             estimated=self.settings.sigma is None,
-            white=1.0 if empty else None,
             keep=lambda x: centre_crop(x.abs(), size),
         )
 
