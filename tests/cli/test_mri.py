@@ -187,7 +187,7 @@ def test_one_slice_of_one_is_all(deal):
 
 
 def test_a_slice_beyond_the_object(deal):
-    """What was measured there is nothing, and tells nothing of the coils: black, and the others are as they are alone."""
+    """Nothing was measured there, and nothing tells the coils: black, and the others are as they are alone."""
     pytest.importorskip("sigpy")
     image, _, maps, _ = scan(coils=3)
     rows, columns = np.mgrid[:SIZE, :SIZE] - SIZE / 2
