@@ -27,6 +27,7 @@ RANGE_ITERATIONS = 10
 LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
 SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
 LAM_FACTOR = 0.7  # of the rule for lam
+KEPT = 1e-3  # lam of pixels without noise among others: they change by less than 1e-4 of white
 FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
 
 
@@ -89,7 +90,8 @@ def _map_parameters(weights: Weights, levels: Tensor, lam: PerSample | None, whi
         raise ValueError("lam and a noise map were given: leave lam out, it follows from the map")
     levels = levels * (255 / white).view(-1, 1, 1, 1)
     _warn_untrained(levels.flatten(1).amax(1), white)
-    return levels, weights.lam(levels)
+    # What has no noise is kept. The learned strength for it is that of pictures in which nothing has any.
+    return levels, torch.where(levels > 0, weights.lam(levels), KEPT)
 
 
 def _warn_untrained(level: Tensor, white: Tensor) -> None:

@@ -4,7 +4,7 @@ import torch
 from scipy.ndimage import gaussian_filter, rotate
 from scipy.ndimage import shift as shifted
 
-from torchdeal.operators.blur_kernels import gaussian_kernel, motion_kernel, parse_kernel
+from torchdeal.operators.blur_kernels import disk_kernel, gaussian_kernel, motion_kernel, parse_kernel
 
 
 def impulse(size=31):
@@ -65,3 +65,27 @@ def test_names():
     assert torch.equal(parse_kernel("gaussian:1.6"), gaussian_kernel(1.6))
     assert torch.equal(parse_kernel("gaussian:1.2", -0.5), gaussian_kernel(1.2, -0.5))
     assert torch.equal(parse_kernel("motion:15,30"), motion_kernel(15, 30))
+
+
+def supersampled_disk(radius, shift, reach, fine=101):
+    """How many of the points of a fine grid in each pixel lie in the disk."""
+    places = (np.arange((2 * reach + 1) * fine) + 0.5) / fine - 0.5 - reach
+    inside = (places[:, None] - shift) ** 2 + (places[None, :] - shift) ** 2 <= radius**2
+    counts = inside.reshape(2 * reach + 1, fine, 2 * reach + 1, fine).sum((1, 3))
+    return counts / counts.sum()
+
+
+@pytest.mark.parametrize("shift", [0.0, -0.5, 1.25])
+@pytest.mark.parametrize("radius", [0.3, 0.5, 1.0, 2.5, 6.2])
+def test_a_disk_covers_what_a_fine_grid_says(radius, shift):
+    kernel = disk_kernel(radius, shift).double().numpy()
+    np.testing.assert_allclose(kernel, supersampled_disk(radius, shift, kernel.shape[0] // 2), atol=2e-3 / radius)
+    assert kernel.sum() == pytest.approx(1, abs=1e-6)
+    assert kernel[0].any() == (shift <= 0)  # the centre of the disk stays near that of the kernel, whose size is odd
+    assert torch.equal(parse_kernel(f"disk:{radius}", shift), disk_kernel(radius, shift))
+
+
+@pytest.mark.parametrize("text", ["disk:0", "disk:-2", "disk:nan", "disk:2000"])
+def test_disks_that_are_none(text):
+    with pytest.raises(ValueError, match="the radius of a disk kernel must be above 0"):
+        parse_kernel(text)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import convolve
 from scipy.signal import convolve2d
+from scipy.sparse import csr_array
 
 import torchdeal as td
 from torchdeal.operators import (
@@ -17,6 +18,7 @@ from torchdeal.operators import (
     Fourier,
     Identity,
     Mask,
+    Matrix,
     MultiCoilFourier,
     NonCartesianFourier,
     Operator,
@@ -31,6 +33,7 @@ SHAPE = (3, 12, 10)  # C, H, W
 
 SAMPLED = random(*SHAPE[1:]) > 0.4
 MAPS = torch.randn(4, *SHAPE[1:], dtype=torch.complex128, generator=torch.Generator().manual_seed(3))
+MATRIX = (random(50, 360, seed=5) - 0.5) * (random(50, 360, seed=6) > 0.7)
 TRAJECTORY = (random(90, 2, seed=4) - 0.5) * torch.tensor(SHAPE[1:])  # cycles per field of view
 
 
@@ -65,6 +68,15 @@ OPERATORS: dict[str, Operator] = {
     },
     "stack": Stack([Blur(random(3, 3)), Mask(random(*SHAPE[1:]) > 0.5), Downsample(2)], SHAPE),
     "weighted": Weighted(random(*SHAPE), Blur(random(3, 2))),
+    **{
+        f"matrix {kind}": Matrix(convert(MATRIX), SHAPE, **options)
+        for kind, convert, options in (
+            ("dense", lambda matrix: matrix, {}),
+            ("sparse", lambda matrix: csr_array(matrix.numpy()), {}),
+            ("of a complex image", lambda matrix: matrix + 1j * matrix.flip(0), {}),
+            ("of a real image", lambda matrix: csr_array((matrix + 1j * matrix.flip(0)).numpy()), {"real": True}),
+        )
+    },
     "scaled": 2.5 * Blur(random(3, 3)),
     "composed": Mask(random(*SHAPE[1:]) > 0.5) @ Blur(random(5, 4), "reflect"),
     "composed and scaled": -0.5 * (Blur(random(3, 3), "zero") @ Mask(random(*SHAPE))),
@@ -221,9 +233,16 @@ def test_adjoint_of_another_shape():
         adjoint_gap((lambda x: x[..., 1:], lambda y: y))
 
 
-def test_unknown_boundary():
-    with pytest.raises(ValueError, match="mirrored"):
-        Blur(torch.ones(3, 3), "mirrored")
+@pytest.mark.parametrize("make", [lambda word: Blur(torch.ones(3, 3), word), lambda word: Downsample(2, None, word)])
+def test_a_boundary_that_is_none_of_the_choices(make):
+    with pytest.raises(ValueError, match="'wrap' is none of the choices, which are circular, zero, reflect, valid"):
+        make("wrap")
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_a_factor_that_is_not_finite(factor):
+    with pytest.raises(ValueError, match="the factor of an operator must be finite"):
+        factor * Identity()
 
 
 class Pair:

@@ -110,7 +110,10 @@ def per_sample(
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be a number or one number per sample, not {value!r}") from None
     if len(vector) not in (1, len(like)):
-        raise ValueError(f"{name} has {len(vector)} values for a batch of {len(like)}: give one, or one per sample")
+        raise ValueError(
+            f"{name} has {len(vector)} values for a batch of {len(like)}: give one, or one per sample. Noise that "
+            "differs from place to place is for denoising, or td.operators.Weighted(1 / deviation, H)"
+        )
     low = float(vector.min()) if bool(torch.isfinite(vector).all()) else math.nan
     if not (low >= minimum if minimum is not None else low > (above if above is not None else -math.inf)):
         rule = f"at least {minimum:g}" if minimum is not None else f"above {above:g}"

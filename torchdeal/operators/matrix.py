@@ -88,7 +88,7 @@ def _as_tensor(matrix: Any) -> Tensor:
         raise TypeError(f"the matrix has dtype {matrix.dtype}: convert it to float32, float64 or complex64") from None
     if not (values.is_floating_point() or values.is_complex()):
         values = values.to(torch.float32)
-    entries = values if values.layout is torch.strided else values.values()
+    entries = values if values.layout is torch.strided else values.to_sparse_coo().coalesce().values()
     if not bool(torch.isfinite(entries).all()):
         raise ValueError("the matrix holds NaN or infinite values")
     return values
@@ -102,7 +102,11 @@ def _as_rows(matrix: Any) -> Tensor:
         return torch.from_numpy(np.array(matrix, dtype=native, order="C"))
     entries = matrix.tocoo()
     places = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
-    return _in_rows(torch.sparse_coo_tensor(places, torch.from_numpy(entries.data.astype(native)), matrix.shape))
+    return _in_rows(_from_places(places, torch.from_numpy(entries.data.astype(native)), matrix.shape))
+
+
+def _from_places(places: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.sparse_coo_tensor(places, values, tuple(shape), check_invariants=False)
 
 
 def _in_rows(matrix: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ def _adjoint_rows(matrix: Tensor) -> Tensor:
     """The adjoint of sparse rows, as sparse rows: products with it are several times faster than with columns."""
     entries = matrix.to_sparse_coo().coalesce()
     values = entries.values().conj().resolve_conj()
-    return _in_rows(torch.sparse_coo_tensor(entries.indices().flip(0), values, matrix.shape[::-1]))
+    return _in_rows(_from_places(entries.indices().flip(0), values, matrix.shape[::-1]))
 
 
 def _product(matrix: Tensor, columns: Tensor) -> Tensor:
