@@ -1,6 +1,7 @@
 """`deal train` and `python -m torchdeal.training`, as commands."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -149,6 +150,18 @@ def test_ctrl_c_before_the_first_step_is_one_line(config_file, pictures, tmp_pat
     assert capsys.readouterr().err == "Interrupted: what was saved before is as it was\n"
     assert deal("train", *arguments(config_file, tmp_path / "run", pictures))[0] == 130
     assert not (tmp_path / "run").exists()
+
+
+def test_the_cursor_comes_back_where_the_bar_had_no_time_to_begin(monkeypatch):
+    from torchdeal.cli import process, shared
+
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    monkeypatch.setattr(process, "messages", shared.Terminal(file=stream, force_terminal=True))
+    with pytest.raises(SystemExit), process.a_command():
+        process.messages.show_cursor(False)
+        raise SystemExit(143)
+    assert stream.getvalue().endswith("\x1b[?25h")
 
 
 def test_what_is_skipped_is_told_by_name_and_cannot_command_the_terminal(config_file, tmp_path, pictures, capsys):
