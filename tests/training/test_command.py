@@ -158,8 +158,8 @@ def test_the_cursor_comes_back_where_the_bar_had_no_time_to_begin(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     monkeypatch.setattr(process, "messages", shared.Terminal(file=stream, force_terminal=True))
+    process.messages.show_cursor(False)
     with pytest.raises(SystemExit), process.a_command():
-        process.messages.show_cursor(False)
         raise SystemExit(143)
     assert stream.getvalue().endswith("\x1b[?25h")
 
