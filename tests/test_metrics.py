@@ -41,3 +41,8 @@ def test_ssim(shape):
     channel_axis = None if len(shape) == 2 else 2
     expected = structural_similarity(clean, x.clip(0, 1), data_range=1, channel_axis=channel_axis)
     assert ssim(x, clean) == pytest.approx(expected)
+
+
+def test_ssim_of_a_tiny_image_is_refused_in_words():
+    with pytest.raises(ValueError, match="at least 7 x 7"):
+        ssim(*images(6, 20))

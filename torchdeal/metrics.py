@@ -10,6 +10,7 @@ from torch import Tensor
 from torchdeal.extras import optional
 
 Image = np.ndarray | Tensor
+SSIM_WINDOW = 7  # pixels, of scikit-image
 
 
 def psnr(image: Image, clean: Image, *, eight_bit: bool = False) -> float:
@@ -27,6 +28,8 @@ def decibels(squared_error: float) -> float:
 def ssim(image: np.ndarray, clean: np.ndarray) -> float:
     """Structural similarity of images in 0..1, clipped, `(H, W)` or `(H, W, C)`, by scikit-image."""
     metrics = optional("skimage.metrics", "SSIM", "demo")
+    if min(clean.shape[:2]) < SSIM_WINDOW:
+        raise ValueError(f"SSIM needs an image of at least {SSIM_WINDOW} x {SSIM_WINDOW} pixels")
     channel_axis = -1 if clean.ndim == 3 else None
     return float(metrics.structural_similarity(image.clip(0, 1), clean, data_range=1.0, channel_axis=channel_axis))
 
