@@ -71,11 +71,13 @@ def reconstruct(
 
     Args:
         y: measurements. Images (numpy `(H, W)`, `(H, W, C)`, `(B, H, W, C)` or torch `(B, C, H, W)`; float in 0..1,
-            uint8 or uint16) for the operators that measure images, else a torch tensor `(B, ...)`.
+            uint8 or uint16) for the operators that measure images, else a torch tensor or numpy array `(B, ...)`.
+            Where the operator says its `measurement_shape`, the batch dimension may be left out.
         H: an operator, or anything that `as_operator` takes; None is the identity (denoising).
         model: a model, or what `load` takes; by default the bundled one for 1 or 3 channels.
         sigma: the noise level that the model assumes, in the units of the data: 25 for uint8 data or `25/255` for
-            data in 0..1. A number, or one per sample.
+            data in 0..1. A number, or one per sample. In denoising also a map, a level for each pixel (0: keep it):
+            numpy `(H, W)`, `(H, W, C)`, `(B, H, W, C)`, torch `(H, W)`, `(C, H, W)`, `(B, C, H, W)`; C and B may be 1.
         lam: strength of the regularisation, as in the equation above. A number, or one per sample. None, for
             denoising, is the value learned for sigma.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
@@ -157,6 +159,8 @@ def denoise(
     alpha: bool = False,
 ) -> Any:
     """Remove white Gaussian noise of standard deviation `sigma` (in the units of the data; estimated if None).
+
+    Sigma is a number, one per sample, or a map `(H, W)`, a level for each pixel.
 
     Returns an image of the same kind, dtype and layout. Warns where it is not known to have converged. The other
     arguments are those of `reconstruct`, which also returns how the run went.

@@ -82,7 +82,7 @@ def refuse_gradients(**given: Any) -> None:
             raise ValueError(
                 f"{name} requires a gradient, but there is none through the solver: call it under torch.no_grad(), or "
                 f"give {name}.detach(). What can be differentiated is one step of the iteration, by "
-                "torchdeal.solvers.implicit_solve, as in training"
+                "torchdeal.solvers.implicit_solve: docs/operators.md, Gradients"
             )
 
 
