@@ -161,7 +161,8 @@ class DEAL(deepinv_models.Reconstructor):
 
     def forward(self, y: Tensor, physics: Any, **given: PerSample | None) -> Tensor:
         """The image, as the physics lays it out. What else is given is for `solve`."""
-        solution = self.solve(y, physics, **given)
+        with torch.no_grad():  # `_result` refuses what would need a gradient
+            solution = self.solve(y, physics, **given)
         return _result(solution, (y, *given.values(), *_tensors(physics), *_tensors(self)))
 
     def solve(
@@ -225,14 +226,15 @@ class Denoiser(deepinv_models.Denoiser):
         images = x.reshape(-1, model.channels, *x.shape[-2:])
         if len(levels) == len(x):
             levels = levels.repeat_interleave(len(images) // len(x))
-        solution = reconstruct(
-            images,
-            model=model,
-            sigma=levels,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            data_range=1.0,  # said, since iterates of an algorithm may lie far beyond, and are no mistake
-        )
+        with torch.no_grad():
+            solution = reconstruct(
+                images,
+                model=model,
+                sigma=levels,
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+                data_range=1.0,  # said, since iterates of an algorithm may lie far beyond, and are no mistake
+            )
         return _result(solution, (x, sigma, *_tensors(self))).reshape(x.shape)
 
     def _model(self, channels: int) -> Model:
