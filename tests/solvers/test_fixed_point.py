@@ -226,3 +226,28 @@ def test_approximate_solves_lead_to_the_same_fixed_point():
     assert result.status is Status.CONVERGED
     assert float(distance(result.x, solution)) <= 1e-8
     assert used
+
+
+def test_a_status_begins_with_its_name():
+    for status in Status:
+        assert str(status) == f"{status.name}: {status.value}"
+
+
+@pytest.mark.parametrize("spoil", [float("nan"), float("inf")])
+def test_a_system_that_breaks_down_is_told_and_the_last_finite_iterate_returned(spoil):
+    """The second sample's, from its fourth application on: the first one ends as it does alone."""
+    b = torch.rand(2, 1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    calls = []
+
+    def linearise(x):
+        def apply(p):
+            calls.append(1)
+            factor = torch.tensor([2.0, spoil if len(calls) > 3 else 2.0], dtype=p.dtype).view(2, 1, 1, 1)
+            return factor * p + 0.1 * p.roll(1, -1) + 0.1 * p.roll(-1, -1)
+
+        return System(apply)
+
+    result = solve_fixed_point(linearise, b, tolerance=1e-6, max_iterations=50)
+    assert result.statuses == (Status.CONVERGED, Status.DIVERGED)
+    assert bool(torch.isfinite(result.x).all())
+    assert float(result.distance[1]) == float("inf")
