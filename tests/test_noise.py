@@ -12,7 +12,6 @@ from skimage import data
 from torchdeal.noise import (
     ROUNDING,
     NoiseLevel,
-    estimate_known_sigma,
     estimate_sigma,
     estimate_sinogram_noise,
     known_noise_level,
@@ -189,7 +188,7 @@ def test_noise_of_the_known_pixels(sigma, share):
     added = sigma * torch.randn(2, 3, 128, 128, generator=generator)
     known = torch.rand(128, 128, generator=generator) < share
     image = torch.where(known, 0.5 + 0.3 * torch.sin(row) * torch.cos(column) + added, 100 * added)
-    assert estimate_known_sigma(image, known) == pytest.approx(sigma, rel=0.03)
+    assert known_noise_level(image, known).sigma == pytest.approx(sigma, rel=0.03)
 
 
 def test_noise_of_the_known_pixels_of_a_photograph():
@@ -219,7 +218,7 @@ def test_too_few_known_neighbours():
     alone[::2, ::2] = True
     for known in (alone, alone[:2, :2]):
         with pytest.raises(ValueError, match="give sigma, or on the command line give --sigma"):
-            estimate_known_sigma(torch.rand(1, 1, *known.shape), known)
+            known_noise_level(torch.rand(1, 1, *known.shape), known)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05])

@@ -14,10 +14,6 @@ from torch import Tensor
 
 from torchdeal.io.measurements import PerSample, noise_map, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
-from torchdeal.noise import deviation as deviation
-from torchdeal.noise import estimate_known_sigma as estimate_known_sigma
-from torchdeal.noise import estimate_sigma as estimate_sigma
-from torchdeal.noise import estimate_sinogram_noise as estimate_sinogram_noise
 from torchdeal.operators import Operator
 from torchdeal.solvers import conjugate_gradient, sample_norms
 

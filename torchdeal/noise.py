@@ -99,11 +99,6 @@ def known_noise_level(image: Tensor, known: Tensor) -> NoiseLevel:
     return NoiseLevel(sigma, 0.0, sigma * _error_factor(int(squares.sum()) / 4))
 
 
-def estimate_known_sigma(image: Tensor, known: Tensor) -> float:
-    """`known_noise_level` without its interval."""
-    return known_noise_level(image, known).sigma
-
-
 def estimate_sinogram_noise(sinogram: Tensor) -> float:
     """From third differences along the detector, the last dimension: line integrals are smooth there, noise is not."""
     return deviation(sinogram.double().diff(n=3, dim=-1) / math.sqrt(20))  # 1 + 9 + 9 + 1

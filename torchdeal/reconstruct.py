@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.estimation import DataRange, choose_parameters, estimate_sigma, far_unit, gain
+from torchdeal.estimation import DataRange, choose_parameters, far_unit, gain
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.measurements import (
     PerSample,
@@ -32,6 +32,7 @@ from torchdeal.io.measurements import (
 )
 from torchdeal.model import DEAL, Boundary, Weights
 from torchdeal.model.filters import REACH, impulse_responses
+from torchdeal.noise import estimate_sigma
 from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, check_adjoint
 from torchdeal.operators.checked import Checked, checked, refuse_nonfinite
 from torchdeal.precision import full_precision

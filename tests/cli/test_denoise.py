@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import tifffile
 import torch
 from conftest import noisy, picture
 from PIL import Image
+from skimage import data
 
 import torchdeal as td
 from torchdeal.cli import run
@@ -151,7 +153,43 @@ def test_sigma_is_estimated(deal):
     save("in.png", size=64, sigma=30)
     code, out, _ = deal("denoise", "in.png", "out.png", *ROUGH, "--json")
     assert code == 0
-    assert json.loads(out)["results"][0]["sigma"] == pytest.approx(30, rel=0.2)
+    result = json.loads(out)["results"][0]
+    assert result["sigma"] == pytest.approx(30, rel=0.2)
+    assert result["sigma_low"] < 30 < result["sigma_high"]
+
+
+def test_how_sure_the_estimate_is(deal):
+    save("in.png", size=64, sigma=30)
+    _, out, _ = deal("denoise", "in.png", "out.png", *ROUGH)
+    low, high = map(float, re.search(r"\(estimated, between (\S+) and (\S+)\)", out).groups())
+    assert 20 < low < 30 < high < 40
+
+
+def test_a_clean_picture_is_left_alone(deal):
+    Image.fromarray(data.camera()[:128, :128]).save("clean.png")
+    code, out, err = deal("denoise", "clean.png", "out.png")
+    assert code == 0
+    assert "unchanged" in out
+    assert "left unchanged; to denoise it, give --sigma" in err
+    assert np.array_equal(np.asarray(Image.open("out.png")), data.camera()[:128, :128])
+
+
+def test_of_a_stack_the_clean_frames_are_left_alone(deal):
+    clean = data.camera()[:64, :64]
+    noisy_frame = clean + np.random.default_rng(0).normal(0, 20, clean.shape)
+    frames = np.stack([clean, noisy_frame.round().clip(0, 255).astype(np.uint8), clean])
+    tifffile.imwrite("stack.tif", frames, photometric="minisblack")
+    code, _, err = deal("denoise", "stack.tif", "out.tif", *ROUGH)
+    assert code == 0
+    assert "so 2 of 3 frames (1, 3) are left unchanged" in err
+    changed = [bool((one != other).any()) for one, other in zip(tifffile.imread("out.tif"), frames, strict=True)]
+    assert changed == [False, True, False]
+
+
+def test_a_clean_picture_is_denoised_where_sigma_says_so(deal):
+    Image.fromarray(data.camera()[:32, :32]).save("clean.png")
+    assert deal("denoise", "clean.png", "out.png", "--sigma", 10, *ROUGH)[2].count("unchanged") == 0
+    assert not np.array_equal(np.asarray(Image.open("out.png")), data.camera()[:32, :32])
 
 
 def test_own_weights(deal):

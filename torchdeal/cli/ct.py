@@ -17,10 +17,10 @@ from torchdeal.cli.jobs import one_job
 from torchdeal.cli.options import Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation, write_gray
 from torchdeal.cli.run import Problem, Simulation, Task, image_range, run
-from torchdeal.estimation import estimate_sinogram_noise
 from torchdeal.extras import optional
 from torchdeal.io import files
 from torchdeal.io.volumes import NIFTI, check_slices, check_volume_path, is_volume, suffix_of, write_volume
+from torchdeal.noise import estimate_sinogram_noise
 from torchdeal.operators import FanBeam, Operator, Radon
 from torchdeal.simulate import filtered_back_projection, measure
 from torchdeal.sinograms import (
@@ -150,7 +150,7 @@ class SimulatedSinogram(GraySimulation):
 
 
 @with_settings(
-    without=("channelwise", "data_range", "recursive"),
+    without=("channelwise", "data_range", "quality", "recursive"),
     sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated, as that of noise "
     "that differs from bin to bin; with --simulate 1 % of the largest value.",
 )

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Inputs, Settings, with_settings
-from torchdeal.cli.pictures import PictureTask
+from torchdeal.cli.pictures import WHITE, PictureTask
 from torchdeal.cli.run import Problem, run
 from torchdeal.io import files
+from torchdeal.noise import NoiseLevel
 from torchdeal.operators import Identity
 
 EXAMPLES = (
@@ -34,13 +35,14 @@ class Denoising(PictureTask):
 
     def pose(self, frame: Tensor) -> Problem:
         if self.noise_map is None:
-            return self.problem(frame, Identity(), degraded_by="noisy")
+            posed = self.problem(frame, Identity(), degraded_by="noisy")
+            return replace(posed, leave=posed.level is not None and not posed.level.is_certain(WHITE))
         if self.noise_map.shape[-2:] != frame.shape[-2:]:
             sizes = [" x ".join(map(str, tensor.shape[-2:])) for tensor in (self.noise_map, frame)]
             raise ValueError(f"the noise map is {sizes[0]} and the picture {sizes[1]}: they must have the same size")
         mean = float(self.noise_map.square().mean().sqrt())
-        posed = self.problem(frame, Identity(), degraded_by="noisy", estimate=lambda y: mean)
-        return replace(posed, noise=mean, estimated=False, noise_map=self.noise_map)
+        posed = self.problem(frame, Identity(), degraded_by="noisy", estimate=lambda y: NoiseLevel(mean, mean, mean))
+        return replace(posed, noise=mean, estimated=False, level=None, noise_map=self.noise_map)
 
 
 @with_settings(without=("lam", "model_sigma"))

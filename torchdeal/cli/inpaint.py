@@ -16,8 +16,8 @@ from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Settings, with_settings
 from torchdeal.cli.pictures import PictureKind, PictureTask
 from torchdeal.cli.run import Problem, run
-from torchdeal.estimation import estimate_known_sigma
 from torchdeal.io import files
+from torchdeal.noise import known_noise_level
 from torchdeal.operators import Mask
 
 RANDOM = "random:"
@@ -66,7 +66,7 @@ class Inpainting(PictureTask):
             frame,
             holes,
             degraded_by="masked",
-            estimate=lambda y: estimate_known_sigma(y, known),
+            estimate=lambda y: known_noise_level(y, known),
             look=holes.forward,
         )
 

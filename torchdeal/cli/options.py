@@ -87,6 +87,8 @@ class Settings:
                 raise ValueError(f"{option} must be finite and at least 0, got {value:g}")
         if self.lam is not None and not 0 < self.lam < math.inf:
             raise ValueError(f"--lam must be finite and above 0, got {self.lam:g}")
+        if not 0 < self.tolerance < math.inf:
+            raise ValueError(f"--tolerance must be a positive number, got {self.tolerance:g}")
         if self.save_degraded and not self.simulate:
             raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
         device_name(self.device)  # raises where it is not there

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from torchdeal.cli.run import Problem, Simulation, Task, image_range
-from torchdeal.estimation import estimate_sigma
 from torchdeal.io import files
 from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
 from torchdeal.model import SIGMA_MAX
+from torchdeal.noise import NoiseLevel, noise_levels
 from torchdeal.operators import Operator
 from torchdeal.simulate import measure
 
@@ -75,7 +75,7 @@ class PictureTask(Task[Tensor, PictureKind]):
         H: Operator,
         *,
         degraded_by: str,
-        estimate: Callable[[Tensor], float] = lambda y: estimate_sigma(y, data_range=WHITE)[0],
+        estimate: Callable[[Tensor], NoiseLevel] = lambda y: noise_levels(y, data_range=WHITE)[0],
         look: Callable[[Tensor], Tensor] = lambda y: y,
         keep: Callable[[Tensor], Tensor] = lambda x: x,
     ) -> Problem:
@@ -85,7 +85,7 @@ class PictureTask(Task[Tensor, PictureKind]):
             picture: `(1, C, H, W)`, on the 0..255 scale.
             H: of pictures.
             degraded_by: what happened to a picture that was simulated.
-            estimate: the noise level of measurements, for where it is not given.
+            estimate: the noise of measurements, for where it is not given.
             look: measurements as a picture of the size of the result.
             keep: the part of the result that is wanted.
         """
@@ -97,14 +97,17 @@ class PictureTask(Task[Tensor, PictureKind]):
             white = _white(self._range(y, H), noise)
             return Problem(y, H, noise, white=white, keep=keep, simulation=simulation)
         used = self._range(picture, H)
-        noise = max(estimate(picture), LEAST_NOISE * used) if sigma is None else sigma
-        if sigma is not None and used < sigma:  # noise alone would reach further
+        if sigma is None:
+            level = estimate(picture)
+            noise = max(level.sigma, LEAST_NOISE * used)
+            return Problem(picture, H, noise, estimated=True, level=level, white=_white(used, noise), keep=keep)
+        if used < sigma:  # noise alone would reach further
             warnings.warn(
                 f"--sigma {sigma:g} is more noise than the picture can have: its values span {used:.3g} on the 0..255 "
                 "scale; check --sigma, or leave it out",
                 stacklevel=2,
             )
-        return Problem(picture, H, noise, estimated=sigma is None, white=_white(used, noise), keep=keep)
+        return Problem(picture, H, sigma, white=_white(used, sigma), keep=keep)
 
     def _range(self, y: Tensor, H: Operator) -> float:
         """255, unless the picture uses little of that: then the range of a rough reconstruction."""

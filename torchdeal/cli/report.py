@@ -48,6 +48,8 @@ class FileReport:
     device: str
     sigma: float  # of pictures on the 0..255 scale, else in the units of the measurements
     estimated: bool  # whether sigma is
+    sigma_low: float | None  # between these it lies, where it is estimated and they are known
+    sigma_high: float | None
     status: str
     converged: bool
     iterations: int
@@ -57,13 +59,16 @@ class FileReport:
     frames: int = 1
     not_converged: Sequence[int] = ()  # the numbers of those frames, from 1
     simulation: Quality | None = None
-    notes: Sequence[str] = ()  # what of the input could not be kept
+    notes: Sequence[str] = ()  # what of the input could not be kept, what was left unchanged
 
     def __str__(self) -> str:
         distance = "unknown" if self.distance is None else f"{self.distance:.1e}"
+        interval = "" if self.sigma_low is None else f", between {self.sigma_low:.3g} and {self.sigma_high:.3g}"
+        about = f"{self.output}: sigma {self.sigma:g}{f' (estimated{interval})' if self.estimated else ''}"
+        if not self.iterations:
+            return f"{about}, unchanged, {self.seconds:.1f} s"
         return (
-            f"{self.output}: sigma {self.sigma:g}{' (estimated)' if self.estimated else ''}, "
-            f"{self.iterations} iterations ({self.cg_iterations} CG), "
+            f"{about}, {self.iterations} iterations ({self.cg_iterations} CG), "
             f"{self.status}, distance to the fixed point {distance}, {self.seconds:.1f} s"
         )
 
@@ -74,13 +79,16 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
     worst = max(solutions, key=lambda s: (not s.converged, float(s.distance.max())))
     distance = float(worst.distance.max())
     simulations = [(frame.problem.simulation, frame.x) for frame in frames]
+    levels = [frame.problem.level for frame in frames if frame.problem.level]
     return FileReport(
         input=str(job[0]),
         output=str(job[1]),
         model=frames[0].model,
         device=device,
-        sigma=float(f"{fmean(frame.problem.noise for frame in frames):.4g}"),
+        sigma=_rounded(fmean(frame.problem.noise for frame in frames)),
         estimated=frames[0].problem.estimated,
+        sigma_low=_rounded(min(level.low for level in levels)) if levels else None,
+        sigma_high=_rounded(max(level.high for level in levels)) if levels else None,
         status=worst.status.name,
         converged=worst.converged,
         iterations=sum(int(s.iterations.max()) for s in solutions),
@@ -90,8 +98,21 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
         frames=len(frames),
         not_converged=[number for number, solution in enumerate(solutions, 1) if not solution.converged],
         simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
-        notes=notes,
+        notes=[*notes, *_what_was_left(frames)],
     )
+
+
+def _rounded(sigma: float) -> float:
+    return float(f"{sigma:.4g}")
+
+
+def _what_was_left(frames: Sequence[Solved]) -> list[str]:
+    """Which frames are as they were, as a sentence."""
+    left = [number for number, frame in enumerate(frames, 1) if frame.problem.leave]
+    if not left:
+        return []
+    what = "the picture is" if len(frames) == 1 else f"{_numbered(left, len(frames))} are"
+    return [f"what was estimated may be detail, not noise, so {what} left unchanged; to denoise it, give --sigma"]
 
 
 @dataclass
@@ -127,11 +148,13 @@ def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
 
 
 def _which(report: FileReport) -> str:
-    if report.frames == 1:
-        return ""
-    numbers = [str(number) for number in report.not_converged[:FRAMES_TOLD]]
-    more = len(report.not_converged) - len(numbers)
-    return f" in {len(report.not_converged)} of {report.frames} frames ({', '.join(numbers + ['...'] * bool(more))})"
+    return "" if report.frames == 1 else f" in {_numbered(report.not_converged, report.frames)}"
+
+
+def _numbered(some: Sequence[int], frames: int) -> str:
+    """How many of the frames, and which."""
+    numbers = [str(number) for number in some[:FRAMES_TOLD]] + ["..."] * (len(some) > FRAMES_TOLD)
+    return f"{len(some)} of {frames} frames ({', '.join(numbers)})"
 
 
 def _compare(simulation: Simulation, x: Tensor) -> Quality:

@@ -24,6 +24,7 @@ from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_ba
 from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
+from torchdeal.noise import NoiseLevel
 from torchdeal.operators import Operator
 from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import Progress, Solution
@@ -52,6 +53,8 @@ class Problem:
     noise: float  # its standard deviation, in the units of y
     noise_map: Tensor | None = None  # of denoising, where it is not the same everywhere: `noise` is then its mean
     estimated: bool = False  # whether the noise is
+    level: NoiseLevel | None = None  # the estimate with its interval, where that is known
+    leave: bool = False  # y is the answer already
     white: float | None = None  # the value of white in x; None: the range of a rough reconstruction
     keep: Callable[[Tensor], Tensor] = lambda x: x  # the part of x that is wanted
     simulation: Simulation | None = None
@@ -185,6 +188,8 @@ def solve(problem: Problem, settings: Settings, models: Models, callback: Callab
         raise ValueError("--sigma must be above 0: without noise give what the measurements were rounded to")
     channels = problem.y.shape[1] if problem.H.measures_images else 1
     model = settings.model or default_weights(channels, settings.channelwise)
+    if problem.leave:
+        return Solved(problem, Solution.at_once(problem.y), model)
     if settings.torch_device == "cpu":
         check_memory(models(model), problem.H.adjoint(problem.y).numel())
     white = problem.white or image_range(problem.H, problem.y)

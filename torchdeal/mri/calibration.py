@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.estimation import deviation
 from torchdeal.extras import optional
 from torchdeal.mri.data import KSpaceError, as_kspace, measured_mask
+from torchdeal.noise import deviation
 
 OUTER, FEWEST = 0.02, 500  # share, and least number, of the samples of a coil that are taken for noise
 KERNEL = 6  # of ESPIRiT
