@@ -20,8 +20,13 @@ def choose_backend(weights: Weights, image: Tensor, name: str | None = None, *, 
 
     The packed one takes no noise level of its own for each pixel (`local`), and mirrors an image only once.
     """
-    packable = weights.boundary is Boundary.REFLECT and min(image.shape[-2:]) > MASK_REACH and not local
-    if name is None and image.is_cuda and packable:
+    packable = min(image.shape[-2:]) > MASK_REACH and not local
+    if name == "packed" and not packable:
+        raise ValueError(
+            f"the packed backend is not for noise maps, nor for images under {MASK_REACH + 1} x {MASK_REACH + 1}: "
+            "leave backend out"
+        )
+    if name is None and image.is_cuda and weights.boundary is Boundary.REFLECT and packable:
         name = "packed"
     if name is None:
         name = "fft" if image.device.type == "cpu" else "direct"
