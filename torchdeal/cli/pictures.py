@@ -89,7 +89,7 @@ class PictureTask(Task[Tensor, PictureKind]):
             look: measurements as a picture of the size of the result.
             keep: the part of the result that is wanted.
         """
-        sigma = self.settings.sigma
+        sigma, H = self.settings.sigma, H.to(dtype=picture.dtype)
         if self.settings.simulate:
             noise = SIMULATED_SIGMA if sigma is None else sigma
             y = measure(picture, H, noise, self.settings.seed)

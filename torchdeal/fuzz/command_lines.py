@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from torchdeal.fuzz.commands import Command
-from torchdeal.fuzz.inputs import File, array, picture, side
+from torchdeal.fuzz.inputs import BAD_CONTENTS, CONTENTS, File, array, picture, side
 
 NAMES = ("a", "b c", "-x", "ü", "x\x1b[31m", "new\nline", "a.b", "[bold]", "\u202ex")
 NUMBERS = ("0", "1", "25", "0.5", "-1", "nan", "inf", "1e30", "1e-30", "x", "")
@@ -23,8 +23,9 @@ ODD_OPTIONS = {
 }
 FLAGS = ("--simulate", "--channelwise", "--recursive", "--skip-existing")
 SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".npy", ".nii", ".ome.tif", ".xyz", "")
-KERNELS = ("k.npy", "k.npy", "gaussian:1", "disk:2", "motion:5,30", "gaussian:-1", "disk:x", "none")
-MASKS = ("mask.npy", "mask.npy", "mask.npy", "alpha", "random:0.5", "random:x")
+KERNELS = (*("k.npy", "gaussian:1", "disk:2", "motion:5,30") * 3, "gaussian:-1", "disk:x", "none")
+MASKS = (*("mask.npy",) * 6, "alpha", "random:0.5", "random:x")
+MEASURED = (*("noise", "smooth") * 6, *CONTENTS, *BAD_CONTENTS)
 ROTATIONS = ((), (), (), ("--size", "4"), ("--center", "1.5"), ("--fan", "100,50"), ("--layout", "angles-bins"))
 SCANS = ((), (), (), ("--maps", "maps.npy"), ("--slice", "all"), ("--slice", "9"), ("--crop", "4x8"), ("--corner",))
 
@@ -68,7 +69,7 @@ def _of_pictures(random: Random) -> Command:
         mask = array(random, ("bool", "uint8", "float32"), [file.array.shape[:2] or (4, 4)])
         files, own = [*files, ("mask.npy", File(mask, ".npy"))], ["--mask", random.choice(MASKS)]
     elif kind != "denoise":
-        kernel = array(random, ("float32", "uint8"), [(3, 3), (3, 5), (1, 1), (4,), (40, 40)])
+        kernel = array(random, ("float32", "uint8"), [(3, 3), (3, 5), (1, 1)] * 4 + [(4,), (40, 40)])
         files, own = [*files, ("k.npy", File(kernel, ".npy"))], ["--kernel", random.choice(KERNELS)]
     if kind == "upscale":
         own += ["--scale", random.choice(["2", "2", "2", "3", "17", "x"])]
@@ -82,11 +83,11 @@ def _of_pictures(random: Random) -> Command:
 def _ct(random: Random) -> Command:
     """Sinograms of a few angles."""
     angles, bins = random.randint(1, 8), side(random)
-    shapes = [(angles, bins)] * 4 + [(2, angles, bins), (bins, angles), (bins,)]
-    sinogram = array(random, ("float32", "float32", "float64", "complex64", "uint16"), shapes)
-    listed = array(random, ("float32", "str"), [(angles,)])
+    shapes = [(angles, bins)] * 8 + [(2, angles, bins), (bins, angles), (bins,)]
+    sinogram = array(random, ("float32", "float64", "uint16") * 4 + ("complex64",), shapes, MEASURED)
+    listed = array(random, ("float32", "float32", "str"), [(angles,)], MEASURED)
     target, links, old = _place(random, "in.npy", ("a.npy",))
-    given = random.choice([str(angles)] * 4 + ["a.npy", "0,45", "x", "-3"])
+    given = random.choice([str(angles)] * 9 + ["a.npy", "0,45", "x", "-3"])
     arguments = ("ct", *_options(random), "--angles", given, *random.choice(ROTATIONS), "--", "in.npy", target)
     return Command(arguments, (("in.npy", File(sinogram, ".npy")), ("a.npy", File(listed, ".npy"))), links, old)
 
@@ -94,9 +95,9 @@ def _ct(random: Random) -> Command:
 def _mri(random: Random) -> Command:
     """k-space of one slice or several, of one coil or several."""
     size = side(random), side(random)
-    shape = random.choice([size, (1, *size), (2, *size), (2, 2, *size), size[:1]])
-    kspace = array(random, ("complex64", "complex64", "complex64", "float32", "struct"), [shape])
-    maps = array(random, ("complex64", "float32"), [shape])
+    shape = random.choice([size, (1, *size), (2, *size), (2, 2, *size)] * 3 + [size[:1]])
+    kspace = array(random, ("complex64",) * 8 + ("float32", "struct"), [shape], MEASURED)
+    maps = array(random, ("complex64", "complex64", "float32"), [shape], MEASURED)
     target, links, old = _place(random, "in.npy", ("maps.npy",))
     arguments = ("mri", *_options(random), *random.choice(SCANS), "--", "in.npy", target)
     return Command(arguments, (("in.npy", File(kspace, ".npy")), ("maps.npy", File(maps, ".npy"))), links, old)

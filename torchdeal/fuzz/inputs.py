@@ -13,8 +13,7 @@ import numpy as np
 
 CONTENTS = ("smooth", "noise", "uniform", "black", "white", "extreme")
 BAD_CONTENTS = ("nan", "infinite")
-INTEGERS = ("uint8", "uint16")
-DTYPES = (*INTEGERS, "float32", "float64")
+DTYPES = ("uint8", "uint16", "float32", "float64")
 ODD_DTYPES = (
     "bool",
     "int8",
@@ -120,11 +119,15 @@ def side(random: Random) -> int:
     return random.randint(15, 34) if random.random() < 0.7 else random.randint(1, 14)
 
 
-def array(random: Random, dtypes: Sequence[str] = DTYPES, shapes: Sequence[tuple[int, ...]] = ()) -> Array:
+def array(
+    random: Random,
+    dtypes: Sequence[str] = DTYPES,
+    shapes: Sequence[tuple[int, ...]] = (),
+    contents: Sequence[str] = CONTENTS * 4 + BAD_CONTENTS,
+) -> Array:
     """Of sound values, mostly."""
     shape = random.choice(shapes or [(side(random), side(random))])
-    content = random.choice(CONTENTS * 4 + BAD_CONTENTS)
-    return Array(shape, random.choice(dtypes), content, random.randrange(2**16))
+    return Array(shape, random.choice(dtypes), random.choice(contents), random.randrange(2**16))
 
 
 def any_array(random: Random, dtypes: Sequence[str] = DTYPES) -> Array:
