@@ -64,6 +64,19 @@ def test_alpha_is_kept_bit_for_bit():
     assert result[..., :3].max() == 0
 
 
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_alpha_that_is_no_number(of_torch):
+    image = np.full((4, 4, 4), 0.5, np.float32)
+    image[1, 2, 3] = np.nan
+    with pytest.raises(ValueError, match="the transparency of the image holds NaN"):
+        to_tensor(torch.from_numpy(image).permute(2, 0, 1) if of_torch else image, alpha=True)
+
+
+def test_half_precision_does_not_become_infinite():
+    tensor, image_format = to_tensor(np.full((4, 4), 65504, np.float16), data_range=65504.0)
+    assert (image_format.restore(1.01 * tensor) == 65504).all()
+
+
 def test_alpha_of_tensors():
     rgba = torch.rand(2, 4, 16, 16)
     tensor, image_format = to_tensor(rgba, alpha=True)

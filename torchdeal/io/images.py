@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
+HALF_MAX = 65504.0
 INTEGER_RANGES = {"uint8": 255.0, "uint16": 65535.0}  # the integers whose white is known
 OTHER_INTEGERS = ("int8", "int16", "int32", "int64", "uint32")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -43,6 +44,8 @@ class ImageFormat:
             return image if self.kind == "torch" else image.cpu().numpy()
         if "int" in self.dtype:
             x = x.round().clamp(*_limits(self.dtype))
+        if self.dtype == "float16":
+            x = x.clamp(-HALF_MAX, HALF_MAX)  # beyond it is infinity
         if self.kind == "torch":
             image = _from_nchw(x, self.layout).to(getattr(torch, self.dtype))
             return image if self.alpha is None else torch.cat([image, self.alpha], dim=-3)
@@ -88,6 +91,8 @@ def to_tensor(
         raise ValueError(f"the {name} is empty: its shape is {tuple(image.shape)}")
     tensor = tensor.to(torch.float64 if dtype == "float64" or dtype in OTHER_INTEGERS else torch.float32)
     _check_finite(tensor, name)
+    if transparency is not None and not np.isfinite(_on_cpu(transparency)).all():
+        raise ValueError(f"the transparency of the {name} holds NaN or infinite values: replace them first")
     if data_range is None:
         data_range = INTEGER_RANGES.get(dtype, 1.0)
         if dtype in FLOATS and check_range:
@@ -95,6 +100,10 @@ def to_tensor(
     elif not (0 < data_range < float("inf")):
         raise ValueError(f"data_range must be a positive number, not {data_range}")
     return tensor / data_range, ImageFormat(kind, dtype, layout, float(data_range), device, transparency)
+
+
+def _on_cpu(image: Tensor | np.ndarray) -> np.ndarray:
+    return image.float().cpu().numpy() if isinstance(image, Tensor) else image
 
 
 def luma(image: Tensor) -> Tensor:
