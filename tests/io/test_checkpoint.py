@@ -34,7 +34,8 @@ def official_state(model: td.DEAL) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled(name):
     model = td.load(name)
-    assert (model.channels, model.features) == {"gray": (1, 128), "color": (3, 128), "gray-light": (1, 64)}[name]
+    assert model.channels == (3 if "color" in name else 1)
+    assert model.features == (64 if "light" in name else 128)
     assert model.boundary is Boundary.REFLECT
     assert not any(p.requires_grad for p in model.parameters())
     assert card(name)["parameters"] == sum(p.numel() for p in model.parameters())
@@ -249,7 +250,7 @@ def test_what_is_no_weights_file_is_told_with_what_would_do(tmp_path):
     (tmp_path / "empty.pt").write_bytes(b"")
     (tmp_path / "run").mkdir()
     write_tensors(tmp_path / "checkpoint.safetensors", {}, {"format": "torchdeal-training-1"})
-    known = "gray, color, gray-light"
+    known = "gray, color, gray-light, color-light"
     for name, words in {
         "picture.png": ("not a readable weights file; give", known),
         "empty.pt": ("it is empty", known),
@@ -265,7 +266,7 @@ def test_what_is_no_weights_file_is_told_with_what_would_do(tmp_path):
 
 
 def test_what_is_no_path_or_no_model_is_told(tmp_path):
-    with pytest.raises(TypeError, match=r"weights are .*gray-light; got DEAL"):
+    with pytest.raises(TypeError, match=r"weights are .*color-light; got DEAL"):
         td.load(td.DEAL(features=4))
     with pytest.raises(TypeError, match=r"only a model of torchdeal can be saved.* got OrderedDict"):
         td.save(td.DEAL(features=4).state_dict(), tmp_path / "x.safetensors")

@@ -21,7 +21,7 @@ from typing import Any
 from torchdeal.benchmark.frame import Benchmark, Say, Table, circumstances, estimate, number, power, run_details
 from torchdeal.benchmark.images import draw_noise, list_images, read_clean, read_image
 from torchdeal.benchmark.plan import Settings, SolvingPlan, argument, option
-from torchdeal.io.checkpoint import checksum, default_weights, load
+from torchdeal.io.checkpoint import BUNDLED, checksum, default_weights, load
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
 from torchdeal.reconstruct import reconstruct
@@ -43,7 +43,7 @@ class DenoisingPlan(SolvingPlan):
     folder: Path = argument("a folder of clean images", "; they are taken in the order of their names")
     sigmas: tuple[float, ...] = option(SIGMAS, "noise level on the 0..255 scale", positive=True)
     model: str | None = option(
-        None, "gray, color, gray-light, or a weights file; by default by the channels of the first image"
+        None, f"{', '.join(BUNDLED)}, or a weights file; by default by the channels of the first image"
     )
     crop: int | None = option(None, "side of the square to take from the centre of each image")
     limit: int | None = option(None, "take only the first so many images", least=1)

@@ -22,7 +22,7 @@ def info(
         list[str] | None,
         typer.Argument(
             metavar="WEIGHTS",
-            help="gray, color, gray-light, or files: then also how their last training run was configured.",
+            help=f"{', '.join(BUNDLED)}, or files: then also how their last training run was configured.",
             show_default=False,
         ),
     ] = None,

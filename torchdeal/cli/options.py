@@ -16,6 +16,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from torchdeal.cli.shared import Device, DeviceChoice, device_name
+from torchdeal.io.checkpoint import BUNDLED
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 SIMULATION = "Simulation"  # a heading in the help
@@ -48,7 +49,7 @@ class Settings:
     ] = None
     model: Annotated[
         str | None,
-        _solving(help="gray, color, gray-light, or a weights file (.safetensors, .pth). Default: by the channels."),
+        _solving(help=f"{', '.join(BUNDLED)}, or a weights file (.safetensors, .pth). Default: by the channels."),
     ] = None
     device: DeviceChoice = Device.auto
     tolerance: Annotated[

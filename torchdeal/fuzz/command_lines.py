@@ -14,7 +14,7 @@ ODD_OPTIONS = {
     "--sigma": NUMBERS,
     "--lam": NUMBERS,
     "--model-sigma": NUMBERS,
-    "--model": ("gray", "color", "gray-light", "none", "in.npy", "folder", "\x1b[2J"),
+    "--model": ("gray", "color", "gray-light", "color-light", "none", "in.npy", "folder", "\x1b[2J"),
     "--data-range": NUMBERS,
     "--tolerance": ("1e-3", "0.1", "0", "nan", "-1"),
     "--quality": ("1", "95", "0", "x"),

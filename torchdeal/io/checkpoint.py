@@ -19,7 +19,7 @@ from torchdeal.model import DEAL, Boundary
 from torchdeal.model.filters import impulse_responses, squared_norm, zero_mean
 from torchdeal.model.spline import non_increasing
 
-BUNDLED = ("gray", "color", "gray-light")  # light: half the filters, faster, a tenth of a dB below
+BUNDLED = ("gray", "color", "gray-light", "color-light")  # light: half the filters, faster, a tenth of a dB below
 OFFICIAL_MARK = "W1.conv_layers.1.weight"  # in every state dict of the paper's public code
 SUFFIX = ".safetensors"
 CHOICES = f"a {SUFFIX} file of torchdeal, a .pth state dict of DEAL's public code, or one of {', '.join(BUNDLED)}"
@@ -29,8 +29,8 @@ def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str 
     """A model with trained weights, in float32 whatever the file holds.
 
     Args:
-        source: `"gray"`, `"color"` or `"gray-light"` (bundled), a `.safetensors` file of ours, or a `.pth` state dict
-            of the paper's public code.
+        source: `"gray"`, `"color"`, `"gray-light"` or `"color-light"` (bundled), a `.safetensors` file of ours, or a
+            `.pth` state dict of the paper's public code.
         device: where to put it, the CPU if None.
     """
     path = weights_path(source)
