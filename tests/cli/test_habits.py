@@ -106,7 +106,7 @@ class TestJSON:
         save("in.png", pixels(size=16))
         monkeypatch.setattr(run, "reconstruct", lambda *_, **__: {}["missing"])
         with pytest.raises(KeyError):
-            deal("denoise", "in.png", "out.png", "--json")
+            deal("denoise", "in.png", "out.png", "--sigma", 5, "--json")
         assert json.loads(capsys.readouterr().out) == {"error": "KeyError: 'missing'"}
 
     def test_numbers_that_it_does_not_know(self, capsys):

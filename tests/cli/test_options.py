@@ -14,8 +14,8 @@ MISSING = {
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
-    "mri": {"channelwise", "data-range", "recursive"},
-    "ct": {"channelwise", "data-range", "recursive"},
+    "mri": {"channelwise", "data-range", "quality", "recursive"},
+    "ct": {"channelwise", "data-range", "quality", "recursive"},
 }
 
 

@@ -112,7 +112,7 @@ def _what_was_left(frames: Sequence[Solved]) -> list[str]:
     if not left:
         return []
     what = "the picture is" if len(frames) == 1 else f"{_numbered(left, len(frames))} are"
-    return [f"what was estimated may be detail, not noise, so {what} left unchanged; to denoise it, give --sigma"]
+    return [f"no noise is certain (it may be detail), so {what} left unchanged; to denoise it, give --sigma"]
 
 
 @dataclass
