@@ -50,6 +50,21 @@ def test_pixels_without_noise_are_kept(gray):
     assert np.abs(result - y)[:, 16:].mean() > 5
 
 
+def test_a_map_is_no_list_of_levels_though_it_has_as_many():
+    image, levels = torch.rand(64, 1, 8, 8), torch.linspace(0.05, 0.2, 64).view(8, 8)
+    model = small_model(dtype=torch.float32)
+    of_all = td.reconstruct(image, model=model, sigma=levels, max_iterations=2).x
+    of_last = td.reconstruct(image[63:], model=model, sigma=levels, max_iterations=2).x
+    assert relative(of_all[63:], of_last) < 1e-4
+
+
+def test_one_level_per_sample_may_be_a_column():
+    image, levels = torch.rand(3, 1, 16, 16), torch.tensor([0.05, 0.1, 0.2])
+    model = small_model(dtype=torch.float32)
+    flat = td.reconstruct(image, model=model, sigma=levels, max_iterations=2).x
+    assert torch.equal(td.reconstruct(image, model=model, sigma=levels.view(3, 1, 1, 1), max_iterations=2).x, flat)
+
+
 def test_maps_per_channel_and_per_sample():
     y = noisy(picture("astronaut", size=20), 20)
     options = {"model": MODEL, "channelwise": True, "tolerance": 1e-4}

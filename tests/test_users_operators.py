@@ -115,6 +115,30 @@ def test_the_gain_of_our_own_operators(gain):
     assert relative(found.x, expected.x) < 2e-3
 
 
+def gains_of_a_batch(*gains):
+    """An operator with a gain of its own for each sample."""
+    factors = torch.tensor(gains).view(-1, 1, 1, 1)
+    return Moving(lambda y, call: factors * y, lambda x, call: factors * x), factors
+
+
+def test_gains_within_a_batch_that_are_too_far_apart_are_refused():
+    H, factors = gains_of_a_batch(1.0, 1e-15)
+    with pytest.raises(ValueError, match=r"gains from 7\.\de-16 to .* reconstruct such samples one by one"):
+        td.reconstruct(factors * measured(1.0), H, model=MODEL, noise=[0.01, 1e-17])
+
+
+def test_gains_within_a_batch_may_differ():
+    H, factors = gains_of_a_batch(1.0, 100.0)
+    found = td.reconstruct(factors * measured(1.0), H, model=MODEL, noise=[3 / 255, 300 / 255])
+    assert found.converged
+    assert relative(found.x[1:], found.x[:1]) < 2e-3
+
+
+def test_an_operator_may_look_at_its_image_as_one_vector():
+    H = Moving(lambda y, call: y.view(-1).view(y.shape), lambda x, call: x)
+    assert td.reconstruct(measured(1.0).repeat(2, 1, 1, 1), H, model=MODEL, noise=3 / 255).converged
+
+
 def test_a_wrong_adjoint_is_refused_at_any_gain():
     wrong = Moving(lambda y, call: 1e-12 * y, lambda x, call: 2e-12 * x)
     with pytest.raises(ValueError, match="does not belong"):

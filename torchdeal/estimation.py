@@ -16,6 +16,7 @@ from torchdeal.io.measurements import PerSample, noise_map, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
 from torchdeal.operators import Operator
 from torchdeal.solvers import conjugate_gradient, sample_norms
+from torchdeal.solvers.result import per_sample_column
 
 AUTO = "auto"
 PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
@@ -25,6 +26,7 @@ SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, o
 LAM_FACTOR = 0.7  # of the rule for lam
 KEPT = 1e-3  # lam of pixels without noise among others: they change by less than 1e-4 of white
 FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
+MOST_APART = 1e6  # gains within a batch: beyond this the smaller ones are lost in rounding
 
 
 def choose_parameters(
@@ -138,21 +140,27 @@ def _random_signs(like: Tensor) -> Tensor:
     """The same for all samples, whose results must not depend on one another."""
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
-    return signs.expand_as(like)
+    return signs.expand_as(like).contiguous()
 
 
 def far_unit(operator: Operator, like: Tensor) -> float:
-    """The power of 2 next to the gain, where that is far from 1; else 1.
+    """The power of 2 next to the gain, where that is far from 1; else 1. It is that of the largest gain of a batch.
 
     With `H` and the measurements divided by it nothing overflows, and by a power of 2 nothing is rounded.
     """
     signs = _random_signs(like)
     measured = operator.forward(signs).abs()
-    largest = float(measured.max())
-    if not 0 < largest < math.inf:
+    size = measured.flatten(1).amax(1).double()  # squares of numbers that were divided by it do not overflow
+    if not bool(((size > 0) & (size < math.inf)).all()):
         return 1.0
-    found = largest * float((sample_norms(measured / largest) / sample_norms(signs)).max())  # squares do not overflow
-    return 1.0 if 1 / FAR < found < FAR else 2.0 ** round(math.log2(found))
+    gains = size * sample_norms(measured / per_sample_column(size.to(measured.dtype), measured)) / sample_norms(signs)
+    least, largest = float(gains.min()), float(gains.max())
+    if largest > MOST_APART * least:
+        raise ValueError(
+            f"the operator has gains from {least:.1e} to {largest:.1e} for the samples of a batch: "
+            "reconstruct such samples one by one"
+        )
+    return 1.0 if 1 / FAR < largest < FAR else 2.0 ** round(math.log2(largest))
 
 
 @dataclass(frozen=True)

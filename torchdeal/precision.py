@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
     The errors of TF32 and of half precision would drown the residual.
     """
-    with torch.autocast(device.type, enabled=False):
+    # Older versions of torch have no autocast on some devices.
+    known = torch.amp.is_autocast_available(device.type)
+    with torch.autocast(device.type, enabled=False) if known else nullcontext():
         if device.type != "cuda":
             yield
         else:

@@ -342,7 +342,7 @@ def _seen_levels(level: Tensor, channels: int) -> Tensor:
 
 def _check(operator: Operator, measurements: Tensor, b: Tensor, model: DEAL, channelwise: bool) -> None:
     """Raise ValueError for what cannot be reconstructed."""
-    _check_image(b, model, channelwise)
+    _check_channels(b.shape[1], model, channelwise, operator.measures_images)
     if isinstance(operator, Checked):
         again = operator.forward(torch.ones_like(b))  # b itself may be huge
         if again.shape != measurements.shape or again.is_complex() != measurements.is_complex():
@@ -355,15 +355,14 @@ def _check(operator: Operator, measurements: Tensor, b: Tensor, model: DEAL, cha
         check_adjoint(operator, b)
 
 
-def _check_image(b: Tensor, model: DEAL, channelwise: bool) -> None:
-    channels = b.shape[1]
+def _check_channels(channels: int, model: DEAL, channelwise: bool, measures_images: bool) -> None:
     if channelwise and model.channels != 1:
         raise ValueError(f"channelwise needs a gray model, this one has {model.channels} channels")
     if channels != model.channels and not channelwise:
         remedies = [f"use the model {name}" for name, number in (("gray", 1), ("color", 3)) if number == channels]
         if model.channels == 1:
             remedies.append("set channelwise to treat each channel as a gray image")
-        if channels - 1 in (1, 3):
+        if measures_images and channels - 1 in (1, 3):
             remedies.append("set alpha if the last channel is transparency")
         raise ValueError(
             f"the image has {channels} channels and the model {model.channels}: {', or '.join(remedies) or 'no match'}"

@@ -174,6 +174,15 @@ def test_a_clean_picture_is_left_alone(deal):
     assert np.array_equal(np.asarray(Image.open("out.png")), data.camera()[:128, :128])
 
 
+@pytest.mark.parametrize(("noise", "changed"), [(100, True), (0, False)])
+def test_twelve_bits_in_a_file_of_sixteen(deal, noise, changed):
+    clean = picture("camera", 64, 96, 192)[0, 0].double().numpy() * 4095  # with detail
+    pixels = clean + np.random.default_rng(0).normal(0, 1, clean.shape) * noise
+    tifffile.imwrite("in.tif", pixels.clip(0, 4095).round().astype(np.uint16))
+    assert deal("denoise", "in.tif", "out.tif", *ROUGH)[0] == 0
+    assert bool((tifffile.imread("out.tif") != tifffile.imread("in.tif")).any()) == changed
+
+
 def test_of_a_stack_the_clean_frames_are_left_alone(deal):
     clean = data.camera()[:64, :64]
     noisy_frame = clean + np.random.default_rng(0).normal(0, 20, clean.shape)

@@ -148,6 +148,12 @@ def test_a_sinogram_of_numpy(gray):
     np.testing.assert_array_equal(np.squeeze(x), expected[0, 0].numpy())
 
 
+def test_sinograms_of_numpy_are_not_taken_for_colours():
+    stack = np.ones((3, 15, 29), np.float32)
+    with pytest.raises(ValueError, match=r"those of 3 images, or of the channels of one: give y\[:, None\]"):
+        td.reconstruct(stack, Radon(np.arange(0, 180, 12), 20), noise=0.1)
+
+
 BAD = {
     "a rectangle": (([0.0], (4, 5)), {"circle": True}, "square"),
     "nan": (([np.nan], (4, 4)), {}, "angles must be finite"),

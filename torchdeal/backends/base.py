@@ -15,7 +15,9 @@ class Backend(Protocol):
     """
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Any:
-        """`M(x)^2`, in whatever form `penalty` takes it; alpha is `(B, N, 1, 1)`, or `(B, N, H, W)` on the CPU."""
+        """`M(x)^2`, in whatever form `penalty` takes it; alpha is `(B, N, 1, 1)`, or `(B, N, H, W)` for noise
+        that is not the same everywhere (not in the packed backend).
+        """
 
     def penalty(self, x: Tensor, squared_mask: Any, *, precise: bool = True) -> Tensor:
         """`W^T M^2 W x`. The precise one needs a precise mask."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdeal.cli.jobs import picture_jobs
 from torchdeal.cli.options import Inputs, Settings, with_settings
-from torchdeal.cli.pictures import WHITE, PictureTask
+from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.run import Problem, run
 from torchdeal.io import files
 from torchdeal.noise import NoiseLevel
@@ -35,8 +35,7 @@ class Denoising(PictureTask):
 
     def pose(self, frame: Tensor) -> Problem:
         if self.noise_map is None:
-            posed = self.problem(frame, Identity(), degraded_by="noisy")
-            return replace(posed, leave=posed.level is not None and not posed.level.is_certain(WHITE))
+            return self.problem(frame, Identity(), degraded_by="noisy", leave_clean=True)
         if self.noise_map.shape[-2:] != frame.shape[-2:]:
             sizes = [" x ".join(map(str, tensor.shape[-2:])) for tensor in (self.noise_map, frame)]
             raise ValueError(f"the noise map is {sizes[0]} and the picture {sizes[1]}: they must have the same size")

@@ -27,6 +27,7 @@ from torchdeal.simulate import measure
 WHITE = 255.0
 COLOURS = (1, 3)  # that there are models for
 SIMULATED_SIGMA = 2.55  # 1 % of white
+ROUNDED = 1e-3  # from a whole number: what single precision makes of one
 LITTLE = 0.3  # share of the scale: what uses less of it is spread to all of it, for the model
 LEAST_NOISE = 1e-3  # of the range, where it is estimated: about what rounding to 8 bits adds
 
@@ -78,6 +79,7 @@ class PictureTask(Task[Tensor, PictureKind]):
         estimate: Callable[[Tensor], NoiseLevel] = lambda y: noise_levels(y, data_range=WHITE)[0],
         look: Callable[[Tensor], Tensor] = lambda y: y,
         keep: Callable[[Tensor], Tensor] = lambda x: x,
+        leave_clean: bool = False,
     ) -> Problem:
         """The picture as measurements of `H`; in a simulation as the image that is measured.
 
@@ -88,6 +90,7 @@ class PictureTask(Task[Tensor, PictureKind]):
             estimate: the noise of measurements, for where it is not given.
             look: measurements as a picture of the size of the result.
             keep: the part of the result that is wanted.
+            leave_clean: leave a picture as it is if it may well have no noise, where that is not given.
         """
         sigma, H = self.settings.sigma, H.to(dtype=picture.dtype)
         if self.settings.simulate:
@@ -100,7 +103,9 @@ class PictureTask(Task[Tensor, PictureKind]):
         if sigma is None:
             level = estimate(picture)
             noise = max(level.sigma, LEAST_NOISE * used)
-            return Problem(picture, H, noise, estimated=True, level=level, white=_white(used, noise), keep=keep)
+            leave = leave_clean and not level.is_certain(WHITE if _of_eight_bits(picture) else used)
+            white = _white(used, noise)
+            return Problem(picture, H, noise, estimated=True, level=level, leave=leave, white=white, keep=keep)
         if used < sigma:  # noise alone would reach further
             warnings.warn(
                 f"--sigma {sigma:g} is more noise than the picture can have: its values span {used:.3g} on the 0..255 "
@@ -126,6 +131,11 @@ class PictureTask(Task[Tensor, PictureKind]):
         if written.size != file.size:
             written = replace(written, metadata=file.metadata.enlarged(self.magnification, written.size))
         return files.write(path, written, quality=self.settings.quality)
+
+
+def _of_eight_bits(picture: Tensor) -> bool:
+    """Whether it was rounded to the whole numbers from 0 to 255, whatever it is stored as."""
+    return bool(((picture - picture.round()).abs() < ROUNDED).all())
 
 
 def _white(used: float, noise: float) -> float:

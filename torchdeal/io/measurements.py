@@ -48,6 +48,11 @@ def measurements_to_tensor(
     scale = 1.0 if white is None else positive("data_range", white)
     missing = 0 if shape is None else 1 + len(shape) - tensor.ndim  # leading dimensions: the batch, then the channel
     missing = missing if missing == 1 or (missing == 2 and shape and shape[0] in (None, 1)) else 0
+    if missing == 1 and shape and shape[0] is None and len(tensor) > 1 and not isinstance(y, Tensor):
+        raise ValueError(
+            f"measurements of shape {tuple(tensor.shape)} may be those of {len(tensor)} images, or of the channels of "
+            "one: give y[:, None] for the first, y[None] for the second"
+        )
     kind, layouts = ("torch", ("BCHW", "CHW", "HW")) if isinstance(y, Tensor) else ("numpy", ("BHWC", "HW", "HW"))
     dtype = str(tensor.real.dtype).removeprefix("torch.")
     image_format = ImageFormat(kind, dtype, layouts[missing], scale, tensor.device)
@@ -128,7 +133,10 @@ def noise_map(sigma: Any, image: Tensor) -> Tensor | None:
         sigma: of a map `(H, W)`, `(H, W, C)` or `(B, H, W, C)` in numpy, `(C, H, W)` or `(B, C, H, W)` in torch.
         image: what it is for, `(B, C, H, W)`.
     """
-    if not isinstance(sigma, (np.ndarray, Tensor)) or sigma.ndim < 2 or len(sigma.ravel()) in (1, len(image)):
+    if not isinstance(sigma, (np.ndarray, Tensor)) or sigma.ndim < 2:
+        return None
+    number, is_column = len(sigma.ravel()), max(sigma.shape, default=0) == len(sigma.ravel())
+    if number in (1, len(image)) and is_column and tuple(sigma.shape) != tuple(image.shape[2:]):
         return None
     levels = sigma.detach() if isinstance(sigma, Tensor) else torch.from_numpy(np.array(sigma, dtype=np.float64))
     if levels.ndim == 2:
