@@ -101,13 +101,14 @@ class SinogramTask(Task[Slice, Notes]):
         if abs(center) > stack.shape[-1] / 2:
             raise ValueError(f"--center {center:g} is outside the detector, which has {stack.shape[-1]} bins")
         H, circle = _operator(self.degrees, stack.shape[-1], self.size, center, self.fan)
-        sinograms = torch.from_numpy(np.ascontiguousarray(stack, dtype=np.float32))[:, None]
+        sinograms = torch.from_numpy(np.array(stack, dtype=np.float32, order="C"))[:, None]  # a copy: npy is read-only
+        seen = sinograms[sinograms.flatten(1).any(1)]  # empty slices say nothing about noise and range
         sigma = self.settings.sigma
         if sigma is None and stack.shape[-1] < FEWEST_BINS:
             raise ValueError(f"{path}: the noise cannot be estimated from {stack.shape[-1]} bins; give --sigma")
         least = LEAST_NOISE * float(sinograms.double().abs().max())
-        noise = max(estimate_sinogram_noise(sinograms), least) if sigma is None else sigma
-        white = max(image_range(H, sinogram) for sinogram in sinograms.split(1))
+        noise = max(estimate_sinogram_noise(seen), least) if sigma is None else sigma
+        white = max(image_range(H, sinogram) for sinogram in seen.split(1))
         return [Slice(sinogram, H, noise, white, circle) for sinogram in sinograms.split(1)], notes
 
     def pose(self, frame: Slice) -> Problem:
@@ -151,8 +152,8 @@ class SimulatedSinogram(GraySimulation):
 
 @with_settings(
     without=("channelwise", "data_range", "quality", "recursive"),
-    sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated, as that of noise "
-    "that differs from bin to bin; with --simulate 1 % of the largest value.",
+    sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated from "
+    "differences between neighbouring bins; with --simulate 1 % of the largest value.",
 )
 def ct(
     source: Annotated[
