@@ -7,6 +7,7 @@ from scipy import ndimage
 from skimage.transform import radon
 
 from torchdeal import sinograms
+from torchdeal.io.files import ImageFileError
 from torchdeal.sinograms import Layout, angles_first, estimate_center, read_angles, read_sinograms
 
 DEGREES = np.arange(0, 180, 6.0)
@@ -79,11 +80,15 @@ def test_pages_are_slices(tmp_path, slices):
     assert np.array_equal(read_sinograms(tmp_path / "a.tif"), stack)
 
 
-def test_sinograms_that_are_too_large(tmp_path, monkeypatch):
-    np.save(tmp_path / "a.npy", np.ones((10, 10, 10)))
-    monkeypatch.setattr(sinograms, "MOST_NUMBERS", 999)
-    with pytest.raises(ValueError, match=r"asks for 1,000 numbers, more than 999: give fewer slices at a time"):
-        read_sinograms(tmp_path / "a.npy")
+@pytest.mark.parametrize("name", ["a.npy", "a.tif"])
+def test_sinograms_that_are_too_large(tmp_path, monkeypatch, name):
+    stack = np.ones((10, 10, 10), np.float32)
+    np.save(tmp_path / name, stack) if name == "a.npy" else tifffile.imwrite(tmp_path / name, stack)
+    monkeypatch.setenv("TORCHDEAL_MAX_VALUES", "999")
+    with pytest.raises(ImageFileError, match=r"10 x 10 x 10.* cut it into parts, or set TORCHDEAL_MAX_VALUES"):
+        read_sinograms(tmp_path / name)
+    monkeypatch.setenv("TORCHDEAL_MAX_VALUES", "1000")
+    assert read_sinograms(tmp_path / name).shape == (10, 10, 10)
 
 
 def test_the_number_of_angles_tells_the_layout():

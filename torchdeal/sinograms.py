@@ -9,8 +9,8 @@ import numpy as np
 
 from torchdeal.io import files
 from torchdeal.io.arrays import ArrayFileError, check_scale, read_npy
+from torchdeal.io.formats import check_amount
 
-MOST_NUMBERS = 2**29  # of sinograms that are read: 2 GiB in single precision
 MOST_ANGLES = 100_000
 LONGEST_LIST = 2**24  # bytes of a text file with angles
 WORST_CONDITION = 50.0  # of the fit of the axis: beyond it the angles cover too little of a turn
@@ -32,10 +32,7 @@ def read_sinograms(path: Path) -> np.ndarray:
             f"{path}: a sinogram is a gray image of real numbers, or a stack of them, (slices, angles, bins); "
             f"this is {stack.shape} of {stack.dtype}"
         )
-    if stack.size > MOST_NUMBERS:
-        raise ValueError(
-            f"{path}: asks for {stack.size:,} numbers, more than {MOST_NUMBERS:,}: give fewer slices at a time"
-        )
+    check_amount(path, stack.shape)  # an npy is only mapped so far
     if not np.isfinite(stack).all():
         raise ValueError(f"{path}: the sinogram holds NaN or infinite values")
     if not stack.any():
