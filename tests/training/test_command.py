@@ -131,12 +131,13 @@ def test_memory_that_does_not_suffice_is_told_with_the_settings(
     assert "data.batch, data.patch or model.features smaller" in str(raised.value)
 
 
-def test_other_errors_stay_what_they_are(config_file, pictures, tmp_path, monkeypatch):
+@pytest.mark.parametrize("message", ["a mistake", "CUDA error: an illegal memory access was encountered"])
+def test_other_errors_stay_what_they_are(config_file, pictures, tmp_path, monkeypatch, message):
     def fail(*arguments, **options):
-        raise RuntimeError("a mistake")
+        raise RuntimeError(message)
 
     monkeypatch.setattr("torchdeal.training.run.read_images", fail)
-    with pytest.raises(RuntimeError, match="a mistake"):
+    with pytest.raises(RuntimeError, match=message):
         train(options(config_file, pictures, tmp_path), print)
 
 

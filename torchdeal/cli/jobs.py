@@ -45,7 +45,7 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
         if times[target] > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
         files.check_format(target)
-        _check_place(target)
+        _check_future_place(target)
     return found
 
 
@@ -83,7 +83,7 @@ def _check_folder(out: Path, why: str) -> None:
         raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
 
 
-def _check_place(target: Path) -> None:
+def _check_future_place(target: Path) -> None:
     """As `files.check_place`, where the folder may still have to be made."""
     nearest = next(folder for folder in target.parents if folder.exists())
     if not nearest.is_dir():

@@ -7,21 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchdeal.memory import ASKED, is_out_of_memory
 from torchdeal.model import DEAL
 
-SHORT = re.compile(r"out of memory|not enough memory|can't allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
-ASKED = re.compile(r"allocate (\d[\d.]*) ?(bytes|[KMGTPE]i?B)")  # how NumPy and torch say how much was too much
 BYTES = 4  # of a number
 MEMORY, LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")  # of Linux; the second is that of a container
 
 
 class OutOfMemoryError(MemoryError):
     """Its message says at what, how much was asked for, and what to do."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Of the computer or of the device; some of torch's are plain RuntimeErrors."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(SHORT.search(str(error))))
 
 
 @contextmanager

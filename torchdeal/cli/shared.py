@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from torchdeal import solvers
-from torchdeal.cli.memory import OutOfMemoryError, is_out_of_memory, out_of_memory
+from torchdeal.cli.memory import OutOfMemoryError, out_of_memory
 from torchdeal.io import files
 from torchdeal.io.printable import printable
+from torchdeal.memory import is_out_of_memory
 
 COLOURS = {"Warning": "yellow", "Note": "cyan"}  # of messages; else red
 

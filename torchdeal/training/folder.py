@@ -14,7 +14,7 @@ from torchdeal.training.state import CheckpointError, RunState, continues
 CHECKPOINT, BEST, LAST, LOG = "checkpoint.safetensors", "best.safetensors", "last.safetensors", "log.jsonl"
 
 
-def check_place(folder: Path, inputs: Iterable[Path], start: str | None) -> None:
+def check_run_folder(folder: Path, inputs: Iterable[Path], start: str | None) -> None:
     """Raise if the run cannot write there, or would write over something that it reads.
 
     Args:

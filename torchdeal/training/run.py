@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +19,11 @@ import torch.distributed as dist
 
 from torchdeal.io.checkpoint import load
 from torchdeal.io.printable import printable
+from torchdeal.memory import ASKED, is_out_of_memory
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, parse_config, read_config
 from torchdeal.training.data import ImageSet, Skipped, read_images
-from torchdeal.training.folder import CHECKPOINT, LAST, check_own, check_place, check_unused
+from torchdeal.training.folder import CHECKPOINT, LAST, check_own, check_run_folder, check_unused
 from torchdeal.training.report import Event, Example, Listener
 from torchdeal.training.state import RunState, check_settings, read_progress
 from torchdeal.training.trainer import DivergedError, Trainer
@@ -77,9 +77,11 @@ def train(options: Options, listener: Listener) -> tuple[RunState, str | None]:
 
 def _prepare(options: Options, config: Config, checkpoint: Path, listener: Listener) -> RunState | None:
     """Raise, before the images are read, if something would be lost or cannot be; returns a run that is complete."""
+    # The trainer, which can be used alone, checks folder and settings too: but only after the images have been read,
+    # which can take minutes.
     base = options.data or options.config.parent
     read = [options.config, *(base / source for source in (*config.data.train, *config.data.validation))]
-    check_place(options.output, read, options.start)
+    check_run_folder(options.output, read, options.start)
     if not options.resume:
         check_unused(options.output)
         return None
@@ -105,10 +107,10 @@ def _memory() -> Iterator[None]:
     """If it does not suffice, the error names the settings that decide how much is needed."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # torch has a RuntimeError for it
-        if not (isinstance(error, MemoryError) or re.search("memory", str(error))):
+    except Exception as error:
+        if not is_out_of_memory(error):
             raise
-        asked = re.search(r"allocate [\d.]+ ?\w+", str(error))
+        asked = ASKED.search(str(error))
         size = f" (to {asked[0]})" if asked else ""
         raise ConfigError(
             f"not enough memory{size}: make data.batch, data.patch or model.features smaller, or take fewer images"
