@@ -115,6 +115,7 @@ def test_a_simulation_is_without_alpha(deal):
     code, out, _ = deal("denoise", "in.png", "out.jpg", *QUICK, "--simulate", "--json")
     assert code == 0
     assert only_result(out)["model"] == "color"
+    assert only_result(out)["notes"] == ["transparency: a simulation is without it"]
     assert Image.open("out.jpg").mode == "RGB"
 
 

@@ -207,7 +207,8 @@ def test_arrays_that_are_no_pictures(tmp_path, array, message):
 
 
 @pytest.mark.parametrize(
-    "shape", [(5, 20, 17), (2, 5, 20, 17), (2, 5, 20, 17, 3), (2, 20, 17, 1), (20, 17, 4), (20, 17, 1)]
+    "shape",
+    [(5, 20, 17), (2, 5, 20, 17), (2, 5, 20, 17, 3), (2, 5, 20, 17, 1), (2, 20, 17, 1), (20, 17, 4), (20, 17, 1)],
 )
 def test_axes_of_arrays(tmp_path, shape):
     array = pixels(shape, "uint16")
@@ -218,4 +219,7 @@ def test_axes_of_arrays(tmp_path, shape):
     assert not image.alpha
     assert np.array_equal(image.pixels.ravel(), array.ravel())
     write(tmp_path / "out.npy", image)
+    assert np.load(tmp_path / "out.npy").shape == shape
     assert np.array_equal(np.load(tmp_path / "out.npy"), array)
+    write(tmp_path / "out.tif", image)
+    assert np.array_equal(tifffile.imread(tmp_path / "out.tif"), array[..., 0] if shape[-1] == 1 else array)

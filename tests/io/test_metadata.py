@@ -1,6 +1,9 @@
 """What files say beside their pixels: kept where a format can hold it, told where it cannot."""
 
 import functools
+import struct
+import zlib
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -81,8 +84,58 @@ def test_what_is_not_read_is_told(tmp_path):
     Image.fromarray(pixels(20, 17)).save(tmp_path / "in.png", pnginfo=text)
     assert write(tmp_path / "out.png", read(tmp_path / "in.png")) == ["text in the PNG: it is not read"]
     Image.fromarray(pixels(20, 17, 4), "CMYK").save(tmp_path / "in.jpg", icc_profile=profile())
-    (note,) = write(tmp_path / "out.png", read(tmp_path / "in.jpg"))
-    assert note == "the colour profile: it is that of CMYK, not of RGB"
+    assert write(tmp_path / "out.png", read(tmp_path / "in.jpg")) == [
+        "colours in CMYK: they are read as RGB",
+        "the colour profile: it is that of CMYK, not of RGB",
+    ]
+
+
+def test_a_change_of_colours_is_told_but_palettes_bits_and_transparency_are_not(tmp_path):
+    from PIL.PngImagePlugin import PngInfo
+
+    Image.fromarray(pixels(20, 17, 4), "CMYK").save(tmp_path / "in.jpg")
+    assert read(tmp_path / "in.jpg").metadata.notes == ("colours in CMYK: they are read as RGB",)
+    rgb = Image.fromarray(pixels(20, 17, 3))
+    for picture in (rgb, rgb.quantize(16), rgb.convert("1"), rgb.convert("L"), rgb.convert("LA"), rgb.convert("RGBA")):
+        picture.save(tmp_path / "in.png", pnginfo=PngInfo())
+        assert read(tmp_path / "in.png").metadata.notes == ()
+    rgb.save(tmp_path / "in.png", transparency=(1, 2, 3))
+    assert read(tmp_path / "in.png").metadata.notes == ()
+
+
+PRIMARIES = (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06)
+
+
+def png_with(path, array, **chunks):
+    """A PNG with further chunks, put behind the header by hand."""
+    write(path, ImageFile(array))
+    content = path.read_bytes()
+    parts = [kind.encode() + data for kind, data in chunks.items()]
+    added = b"".join(struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts)
+    path.write_bytes(content[:33] + added + content[33:])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("shape", [(20, 17), (20, 17, 3)])
+def test_what_the_numbers_of_a_png_mean_is_kept(tmp_path, shape, dtype):
+    primaries = struct.pack(">8I", *(round(value * 1e5) for value in PRIMARIES))
+    png_with(tmp_path / "in.png", pixels(*shape, dtype=dtype), gAMA=struct.pack(">I", 100000), cHRM=primaries)
+    image = read(tmp_path / "in.png")
+    assert write(tmp_path / "out.png", image) == []
+    with Image.open(tmp_path / "out.png") as picture:
+        assert picture.info["gamma"] == 1.0
+        assert picture.info["chromaticity"] == PRIMARIES
+    assert np.array_equal(read(tmp_path / "out.png").pixels, image.pixels)
+    assert write(tmp_path / "out.tif", image) == ["gamma and primary colours: TIFF cannot hold them"]
+    assert write(tmp_path / "out.npy", image) == ["gamma and primary colours: npy cannot hold them"]
+
+
+def test_srgb_is_what_other_formats_mean(tmp_path):
+    png_with(tmp_path / "in.png", pixels(20, 17, 3), gAMA=struct.pack(">I", 45455), sRGB=b"\1")
+    assert write(tmp_path / "out.jpg", read(tmp_path / "in.png")) == []
+    assert write(tmp_path / "out.png", read(tmp_path / "in.png")) == []
+    with Image.open(tmp_path / "out.png") as picture:
+        assert (picture.info["srgb"], picture.info["gamma"]) == (1, 0.45455)
 
 
 def test_a_resolution_that_does_not_fit(tmp_path):
@@ -136,8 +189,78 @@ def test_micrometres_become_dots_per_inch_and_pixels_of_ome(tmp_path):
     assert read(tmp_path / "out.ome.tif").metadata.dpi == pytest.approx(image.metadata.dpi)
 
 
-def ome_pixels(xml):
-    return next(element.attrib for element in ElementTree.fromstring(xml).iter() if element.tag.endswith("}Pixels"))
+def test_imagej_in_ome(tmp_path):
+    imagej(tmp_path / "in.tif", min=3.0, max=99.0)
+    notes = write(tmp_path / "out.ome.tif", read(tmp_path / "in.tif"))
+    assert notes == ["Info, Labels, max, min, mode of ImageJ: OME-TIFF is written without them"]
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+        attributes = ome_pixels(file.ome_metadata)
+    assert (float(attributes["PhysicalSizeZ"]), attributes["PhysicalSizeZUnit"]) == (0.5, "µm")
+    assert (float(attributes["TimeIncrement"]), attributes["TimeIncrementUnit"]) == (2.5, "s")
+
+
+def test_lengths_in_units_that_are_not_known_are_missed_in_ome(tmp_path):
+    imagej(tmp_path / "in.tif", unit="ells")
+    notes = write(tmp_path / "out.ome.tif", read(tmp_path / "in.tif"))
+    assert notes == ["Info, Labels, mode, spacing, unit of ImageJ: OME-TIFF is written without them"]
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+        assert not [name for name in ome_pixels(file.ome_metadata) if name.startswith("Physical")]
+
+
+def test_details_of_tifffile_and_descriptions_in_ome(tmp_path):
+    tifffile.imwrite(tmp_path / "in.tif", pixels(20, 17), metadata={"dose": 7, "frames": "odd"})
+    notes = write(tmp_path / "out.ome.tif", read(tmp_path / "in.tif"))
+    assert notes == ["dose, frames of tifffile: OME-TIFF is written without them"]
+    tifffile.imwrite(tmp_path / "in.tif", pixels(20, 17), metadata=None, description="a field & more")
+    assert write(tmp_path / "out.ome.tif", read(tmp_path / "in.tif")) == []
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+        texts = [one.text for one in ElementTree.fromstring(file.ome_metadata).iter() if "Description" in one.tag]
+    assert texts == ["a field & more"]
+
+
+def ome_pixels(xml, number=0):
+    return [element.attrib for element in ElementTree.fromstring(xml).iter() if element.tag.endswith("}Pixels")][number]
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 20, 17), (3, 20, 17, 3)])
+@pytest.mark.parametrize("magnification", [1, 2])
+def test_several_images_of_ome(tmp_path, caplog, shape, magnification):
+    images = [pixels(*shape), 255 - pixels(*shape)]
+    colour = shape[-1] == 3
+    with tifffile.TiffWriter(tmp_path / "in.ome.tif", ome=True) as file:
+        for number, image in enumerate(images, 1):
+            sizes = {"PhysicalSizeX": PIXEL * number, "PhysicalSizeY": PIXEL * number}
+            details = {"axes": "ZYXS" if colour else "ZCYX", "Name": f"number {number}", **sizes}
+            file.write(image, photometric="rgb" if colour else "minisblack", metadata=details)
+    image = read(tmp_path / "in.ome.tif")
+    larger = image.pixels.repeat(magnification, 1).repeat(magnification, 2)
+    metadata = image.metadata.enlarged(magnification, larger.shape[1:3])
+    assert write(tmp_path / "out.ome.tif", replace(image, pixels=larger, metadata=metadata)) == []
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
+        assert [series.name for series in file.series] == ["number 1", "number 2"]
+        for number, (series, before) in enumerate(zip(file.series, images, strict=True)):
+            rows = 1 if colour else 2
+            expected = before.repeat(magnification, rows).repeat(magnification, rows + 1)
+            assert series.kind == "ome"
+            assert np.array_equal(series.asarray(), expected)
+            attributes = ome_pixels(file.ome_metadata, number)
+            assert float(attributes["PhysicalSizeX"]) == PIXEL * (number + 1) / magnification
+            assert attributes["SizeX"] == str(17 * magnification)
+    assert [record for record in caplog.records if record.name == "tifffile"] == []
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_ome_that_does_not_fit_does_not_cost_the_result(tmp_path, channels):
+    kind = {"photometric": "rgb" if channels == 4 else "minisblack", "planarconfig": "contig"}
+    array = pixels(20, 17, channels)
+    tifffile.imwrite(tmp_path / "in.ome.tif", array, extrasamples=["unassalpha"], metadata={"axes": "YXS"}, **kind)
+    image = read(tmp_path / "in.ome.tif")
+    assert write(tmp_path / "whole.ome.tif", image) == []
+    note, other = write(tmp_path / "out.ome.tif", image.without_alpha("it is gone"))
+    assert note == "it is gone"
+    assert other.startswith("metadata: it could not be written (the OME-XML is")
+    assert np.array_equal(tifffile.imread(tmp_path / "whole.ome.tif"), array)
+    assert np.array_equal(tifffile.imread(tmp_path / "out.ome.tif"), array[..., :-1].squeeze())
 
 
 @pytest.fixture
@@ -203,7 +326,7 @@ def test_tags_of_others_are_kept_in_tiff_and_missed_elsewhere(tmp_path):
     assert write(tmp_path / "out.png", image) == ["further TIFF tags: PNG cannot hold it"]
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.getexif()[ARTIST] == "somebody"
-    assert "a map" in " ".join(image.metadata.enlarged(2, (40, 34)).lost)
+    assert "a map" in " ".join(image.metadata.enlarged(2, (40, 34)).notes)
 
 
 def test_metadata_that_cannot_be_written_do_not_cost_the_result(tmp_path):

@@ -48,7 +48,8 @@ class PictureTask(Task[Tensor, PictureKind]):
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from None
         if self.settings.simulate:  # may crop the picture, but not what is transparent in it
-            image_format, file = replace(image_format, alpha=None), file.without_alpha()
+            file = file.without_alpha("transparency: a simulation is without it")
+            image_format = replace(image_format, alpha=None)
         frames = pictures if file.colours in COLOURS else pictures.reshape(-1, 1, *file.size)
         return frames.split(1), (file, image_format)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torchdeal.io.formats import BY_SUFFIX, ImageFile, ImageFileError, atomicall
 from torchdeal.io.metadata import Metadata, read_exif, turned, upright
 
 PILLOW = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
-KEPT = {"PNG": ("icc", "exif", "dpi"), "JPEG": ("icc", "exif", "dpi"), "WEBP": ("icc", "exif"), "BMP": ("dpi",)}
+KEPT = {"PNG": ("icc", "exif", "dpi", "png"), "JPEG": ("icc", "exif", "dpi"), "WEBP": ("icc", "exif"), "BMP": ("dpi",)}
 OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True, "exact": True}}
 UNREAD = {"xmp": "XMP", "XML:com.adobe.xmp": "XMP", "comment": "the comment", "photoshop": "Photoshop's resources"}
 JPEG_QUALITY = 95
@@ -37,18 +38,18 @@ def read(path: Path) -> ImageFile:
 
 def _read(path: Path, image: Any) -> ImageFile:
     """The picture that Pillow has opened, in its own bit depth."""
-    lost = []
+    notes = []
     if getattr(image, "n_frames", 1) > 1:
         if image.format != "MPO":
             raise ImageFileError(f"{path}: an animation; extract its frames first")
-        lost += ["further pictures in the file, such as a preview: only the first is read"]
+        notes += ["further pictures in the file, such as a preview: only the first is read"]
     with path.open("rb") as file:
         deep = deep_png.is_deep(file.read(26))
     image.load()
     exif, orientation = read_exif(image.getexif())
-    lost += sorted({f"{name}: it is not read" for key, name in UNREAD.items() if image.info.get(key)})
+    notes += sorted({f"{name}: it is not read" for key, name in UNREAD.items() if image.info.get(key)})
     if getattr(image, "text", None):
-        lost += ["text in the PNG: it is not read"]
+        notes += ["text in the PNG: it is not read"]
     icc = image.info.get("icc_profile") or b""
     if deep:
         pixels = deep_png.decode(path.read_bytes())
@@ -56,10 +57,13 @@ def _read(path: Path, image: Any) -> ImageFile:
         pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
     else:
         plain = _in_plain_mode(image)
-        if icc and plain.mode.rstrip("A") != image.mode.rstrip("A") and image.mode not in ("P", "PA"):
-            icc, lost = b"", [*lost, f"the colour profile: it is that of {image.mode}, not of {plain.mode}"]
+        if plain.mode.rstrip("A") != image.mode.rstrip("A") and image.mode not in ("1", "P", "PA"):
+            notes += [f"colours in {image.mode}: they are read as {plain.mode}"]
+            notes += [f"the colour profile: it is that of {image.mode}, not of {plain.mode}"] if icc else []
+            icc = b""
         pixels, alpha = np.asarray(plain), plain.mode in ("LA", "RGBA")
-    metadata = Metadata(icc, exif, turned(_dpi(image), orientation), lost=tuple(lost))
+    dpi = turned(_dpi(image), orientation)
+    metadata = Metadata(icc, exif, dpi, png=_colour_chunks(image.info), notes=tuple(notes))
     return ImageFile(upright(pixels, orientation).copy(), alpha, metadata=metadata)
 
 
@@ -73,6 +77,18 @@ def _in_plain_mode(image: Any) -> Any:
     return image
 
 
+def _colour_chunks(info: dict[Any, Any]) -> dict[bytes, bytes]:
+    """What a PNG says that its numbers mean, as it is stored there."""
+    chunks = {}
+    if "gamma" in info:
+        chunks[b"gAMA"] = struct.pack(">I", round(info["gamma"] * 1e5))
+    if "chromaticity" in info:
+        chunks[b"cHRM"] = struct.pack(">8I", *(round(value * 1e5) for value in info["chromaticity"]))
+    if "srgb" in info:
+        chunks[b"sRGB"] = bytes([info["srgb"]])
+    return chunks
+
+
 def _dpi(image: Any) -> tuple[float, float] | None:
     across, down = (float(value) for value in image.info.get("dpi", (0, 0)))
     return (across, down) if 0 < min(across, down) <= max(across, down) < float("inf") else None
@@ -81,6 +97,7 @@ def _dpi(image: Any) -> tuple[float, float] | None:
 def write(path: Path, image: ImageFile, quality: int | None) -> list[str]:
     """A sentence for each thing that the file does not keep."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     kind, pixels = PILLOW[path.suffix.lower()], image.pixels
     pixels = pixels[0] if pixels.ndim == 4 else pixels
@@ -95,6 +112,10 @@ def write(path: Path, image: ImageFile, quality: int | None) -> list[str]:
     for key, name in (("icc", "icc_profile"), ("exif", "exif"), ("dpi", "dpi")):
         if key in kept and getattr(metadata, key):
             options[name] = getattr(metadata, key)
+    if kind == "PNG" and metadata.png:
+        options["pnginfo"] = PngInfo()
+        for chunk, content in metadata.png.items():
+            options["pnginfo"].add(chunk, content)
     if pixels.dtype == np.uint16 and pixels.ndim == 3:
         atomically(path, lambda file: file.write(deep_png.encode(pixels, **options)))
     else:

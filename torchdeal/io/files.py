@@ -66,8 +66,9 @@ def write(path: Path, image: ImageFile, *, quality: int | None = None) -> list[s
     except (ImageFileError, MemoryError):
         raise
     except Exception as error:  # that of an encoder which does not like the metadata: it must not cost the result
-        bare = replace(image, metadata=Metadata(premultiplied=image.metadata.premultiplied))
-        return [*_write(path, bare, quality), f"metadata: it could not be written ({error})"]
+        metadata = Metadata(premultiplied=image.metadata.premultiplied, notes=image.metadata.notes)
+        notes = _write(path, replace(image, metadata=metadata), quality)
+        return [*notes, f"metadata: it could not be written ({error})"]
 
 
 def _write(path: Path, image: ImageFile, quality: int | None) -> list[str]:
@@ -113,14 +114,14 @@ def _read_npy(path: Path) -> ImageFile:
     pixels, dimensions = from_stored(array, has_channels)
     if has_channels or array.ndim == 2:
         dimensions = dimensions if len(dimensions) > 1 else ()
-        return ImageFile(pixels, dimensions=dimensions)
+        return ImageFile(pixels, dimensions=dimensions, channel_axis=has_channels)
     if 2 * shape[-1] < min(shape[-3:-1]):
         raise ImageFileError(
             f"{path}: the shape {shape} may be a stack of narrow pictures, or a picture with {shape[-1]} channels; "
             "save a stack as array[..., None], channels as numpy.moveaxis(array, -1, 0)"
         )
     note = f"the shape {shape}: read as a stack of {len(pixels)} pictures of {shape[-2]} x {shape[-1]}"
-    return ImageFile(pixels, dimensions=dimensions, metadata=Metadata(lost=(note,)))
+    return ImageFile(pixels, dimensions=dimensions, metadata=Metadata(notes=(note,)))
 
 
 def _check_npy(path: Path) -> tuple[int, ...]:

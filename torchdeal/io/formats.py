@@ -33,6 +33,7 @@ class ImageFile:
     dimensions: tuple[int, ...] = ()  # of a stack in the file, before height and width; their product is B
     metadata: Metadata = field(default_factory=Metadata)
     white: float = 1.0  # what 1.0 is, in floating-point pixels
+    channel_axis: bool = False  # the file has an axis for channels even where there is one
 
     @property
     def frames(self) -> int:
@@ -53,18 +54,18 @@ class ImageFile:
         height, width = self.pixels.shape[-3:-1] if self.pixels.ndim > 2 else self.pixels.shape
         return height, width
 
-    def without_alpha(self) -> ImageFile:
-        """The colours alone."""
+    def without_alpha(self, *notes: str) -> ImageFile:
+        """The colours alone; the notes are for pictures that had transparency."""
         if not self.alpha:
             return self
-        metadata = replace(self.metadata, premultiplied=False)
+        metadata = replace(self.metadata, premultiplied=False, notes=(*self.metadata.notes, *notes))
         return replace(self, pixels=self.pixels[..., :-1], alpha=False, metadata=metadata)
 
     def as_stored(self) -> np.ndarray:
         """The pixels in the dimensions that the file had."""
         if self.pixels.ndim < 4 or not self.dimensions:
             return self.pixels
-        channels = () if self.channels == 1 else (self.channels,)
+        channels = (self.channels,) if self.channels > 1 or self.channel_axis else ()
         return self.pixels.reshape(*self.dimensions, *self.size, *channels)
 
 

@@ -80,7 +80,8 @@ class Metadata:
         dpi: pixels per inch, across and down.
         premultiplied: colours are multiplied by their transparency.
         tiff: of a picture that was a TIFF.
-        lost: a sentence for each thing that was not read.
+        png: chunks that say what colours the numbers of a PNG mean: gAMA, cHRM, sRGB.
+        notes: sentences that the user is to see: what was not read, and what was read in one of several ways.
     """
 
     icc: bytes = b""
@@ -88,7 +89,8 @@ class Metadata:
     dpi: tuple[float, float] | None = None
     premultiplied: bool = False
     tiff: TiffExtras | None = None
-    lost: tuple[str, ...] = ()
+    png: dict[bytes, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def enlarged(self, magnification: int, size: tuple[int, int]) -> Metadata:
         """For a picture with so many times the pixels each way, now of this height and width."""
@@ -97,15 +99,19 @@ class Metadata:
             return replace(self, exif=exif)
         dpi = None if self.dpi is None else (self.dpi[0] * magnification, self.dpi[1] * magnification)
         tiff, lost = (None, []) if self.tiff is None else self.tiff.enlarged(magnification)
-        return replace(self, dpi=dpi, exif=exif, tiff=tiff, lost=(*self.lost, *lost))
+        return replace(self, dpi=dpi, exif=exif, tiff=tiff, notes=(*self.notes, *lost))
 
     def not_kept(self, format_name: str, kept: Sequence[str]) -> list[str]:
-        """A sentence for each thing that a format which keeps these (icc, exif, dpi, tiff) does not."""
+        """The notes, and a sentence for each thing that a format which keeps these (icc, exif, ...) does not."""
         has = {"icc": ["the colour profile"], "exif": ["EXIF"], "dpi": ["the resolution"]}
         names = [name for key in has if getattr(self, key) and key not in kept for name in has[key]]
         if self.tiff is not None and "tiff" not in kept:
             names += self.tiff.names()
-        return [*self.lost, *(f"{name}: {format_name} cannot hold it" for name in names)]
+        notes = [*self.notes, *(f"{name}: {format_name} cannot hold it" for name in names)]
+        # sRGB is what other formats mean; a profile says more than these.
+        if self.png and "png" not in kept and b"sRGB" not in self.png and not self.icc:
+            notes.append(f"gamma and primary colours: {format_name} cannot hold them")
+        return notes
 
 
 def read_exif(exif: Any) -> tuple[bytes, int]:

@@ -168,13 +168,14 @@ def _metadata(file: Any, page: Any, axes: str, colormap: np.ndarray | None, rgb:
     tags, lost = _other_tags(page)
     tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
     extras = TiffExtras(software, axes, details, xml, tuple(tags), _resolution(page), colormap, rgb)
-    told = {one.tags.valueof(TEXTS[0]) for one in file.series[0].pages if isinstance(one, tifffile.TiffPage)} - {None}
+    pages = [one for series in file.series for one in series.pages if isinstance(one, tifffile.TiffPage)]
+    told = {one.tags.valueof(TEXTS[0]) for one in pages} - {None}
     if len(told) > 1:
         lost += ["what is told of single pages: it is kept of the first alone"]
     if file.series[0].is_pyramidal:
         lost += ["the smaller copies of the picture: they are not written"]
     icc = page.tags.valueof(34675, default=b"") or b""
-    return Metadata(icc, exif_of_texts(texts), _dpi(extras), tiff=extras, lost=tuple(lost))
+    return Metadata(icc, exif_of_texts(texts), _dpi(extras), tiff=extras, notes=tuple(lost))
 
 
 def _resolution(page: Any) -> tuple[float, float, int] | None:
@@ -220,7 +221,7 @@ def write(path: Path, image: ImageFile) -> list[str]:
     import tifffile
 
     extras = image.metadata.tiff or TiffExtras()
-    stored, options = _arranged(path, image, extras)
+    stored, options, notes = _arranged(path, image, extras)
     options |= _sample_options(image, extras)
     if extras.resolution is not None:
         options |= {"resolution": extras.resolution[:2], "resolutionunit": extras.resolution[2]}
@@ -228,36 +229,44 @@ def write(path: Path, image: ImageFile) -> list[str]:
         options |= {"resolution": image.metadata.dpi, "resolutionunit": 2}
     if image.metadata.icc:
         options["iccprofile"] = image.metadata.icc
-    tags, notes = list(extras.tags), list(image.metadata.lost)
+    tags = list(extras.tags)
+    notes = [*image.metadata.not_kept("TIFF", ("icc", "exif", "dpi", "tiff")), *notes]
     if image.metadata.tiff is None and image.metadata.exif:
         texts, more = texts_of_exif(image.metadata.exif)
         tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
         notes += ["EXIF beyond author, camera and date: TIFF is written without it"] if more else []
     for code, name in ((270, "description"), (305, "software")):  # that tifffile writes itself
         texts = [_encoded(tag[3]) for tag in tags if tag[0] == code]
-        options |= {name: texts[0]} if texts and name not in options else {}
+        if texts and name == "description" and "ome" in options:  # the tag holds the XML
+            options["metadata"]["Description"] = texts[0].rstrip(b"\0").decode()
+        elif texts and name not in options:
+            options[name] = texts[0]
     options["extratags"] = [(*tag[:3], _encoded(tag[3]), tag[4]) for tag in tags if tag[0] not in (270, 305)]
     atomically(path, lambda file: tifffile.imwrite(file, stored, **options))
     return notes
 
 
-def _arranged(path: Path, image: ImageFile, extras: TiffExtras) -> tuple[np.ndarray, dict[str, Any]]:
-    """The pixels in the dimensions of the input, and what says so, in the terms of the software that wrote it."""
-    stored, axes = image.as_stored(), extras.axes
-    if image.channels == 1 and image.pixels.ndim > 2 and not image.dimensions:
+def _arranged(path: Path, image: ImageFile, extras: TiffExtras) -> tuple[np.ndarray, dict[str, Any], list[str]]:
+    """The pixels in the dimensions of the input; what says so, in the terms of the software that wrote it; notes."""
+    stored, axes, details = image.as_stored(), extras.axes, extras.details
+    if extras.software == "imagej":
+        details = {key: value for key, value in details.items() if key not in IMAGEJ_LAYOUT}
+    if image.channels == 1 and stored.ndim > len(image.dimensions) + 2:
         stored = stored[..., 0]
     rows = "YX" if image.channels == 1 else "YXS"
     if extras.software == "ome":
-        xml = ome.for_planes_in_order(extras.xml, *image.size, image.frames)
-        return stored, {"metadata": None, "description": xml.encode()}
+        xml = ome.for_planes_in_order(extras.xml, *image.size, image.frames, image.channels)
+        return stored, {"metadata": None, "description": xml.encode()}, []
     if path.name.lower().endswith(OME_SUFFIXES):
         if image.pixels.ndim == 4 and not (axes and ome.KNOWN_AXES.issuperset(axes)):
             stored, axes = image.pixels.reshape(image.frames, *stored.shape[-len(rows) :]), "Z"
-        return stored, {"ome": True, "metadata": ome.description(axes + rows, image.metadata.dpi)}
+        metadata, names = ome.description(axes + rows, image.metadata.dpi, details)
+        whose = "ImageJ" if extras.software == "imagej" else "tifffile"
+        notes = [f"{', '.join(names)} of {whose}: OME-TIFF is written without them"] if names else []
+        return stored, {"ome": True, "metadata": metadata}, notes
     if extras.software == "imagej":
-        details = {key: value for key, value in extras.details.items() if key not in IMAGEJ_LAYOUT}
-        return stored, {"imagej": True, "metadata": {**details, "axes": axes + rows}}
-    return stored, {"metadata": extras.details | ({"axes": axes + rows} if axes else {})}
+        return stored, {"imagej": True, "metadata": {**details, "axes": axes + rows}}, []
+    return stored, {"metadata": details | ({"axes": axes + rows} if axes else {})}, []
 
 
 def _sample_options(image: ImageFile, extras: TiffExtras) -> dict[str, Any]:
