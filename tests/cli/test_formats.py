@@ -29,7 +29,7 @@ def no_work(monkeypatch):
 
 @pytest.mark.parametrize(
     ("sigma", "told"),
-    [([], "no noise is certain"), (["--sigma", 25], "more noise than the picture can have"), (["--sigma", 0], "")],
+    [([], "no noise is certain"), (["--sigma", 25], ""), (["--sigma", 0], "")],
 )
 @pytest.mark.parametrize("value", [0, 128, 255])
 def test_a_picture_of_one_colour_stays_what_it_is(deal, value, sigma, told):

@@ -104,12 +104,13 @@ class PictureTask(Task[Tensor, PictureKind]):
         if sigma is None:
             level = estimate(picture)
             noise = max(level.sigma, LEAST_NOISE * used)
-            leave = leave_clean and not level.is_certain(WHITE if _of_eight_bits(picture) else used)
+            leave = leave_clean and level.may_be_none(WHITE if _of_eight_bits(picture) else used)
             white = _white(used, noise)
             return Problem(picture, H, noise, estimated=True, level=level, leave=leave, white=white, keep=keep)
-        if used < sigma:  # noise alone would reach further
+        span = float(picture.max() - picture.min())
+        if 0 < span < sigma:  # noise alone would reach further
             warnings.warn(
-                f"--sigma {sigma:g} is more noise than the picture can have: its values span {used:.3g} on the 0..255 "
+                f"--sigma {sigma:g} is more noise than the picture can have: its values span {span:.3g} on the 0..255 "
                 "scale; check --sigma, or leave it out",
                 stacklevel=2,
             )
