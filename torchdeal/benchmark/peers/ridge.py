@@ -107,6 +107,8 @@ class RidgeSolver:
     regularizer: RidgeRegularizer
     sigma: float = tunable(15.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0)
     strength: float = tunable(1.0, *(2.0**k for k in range(-4, 9)))
+    tolerance: float = 1e-5  # less than for denoising: ill-posed problems take small steps far from the solution
+    max_iterations: int = 1000
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
@@ -118,7 +120,9 @@ class RidgeSolver:
             return H.normal(x) - backprojected + lam * self.regularizer.gradient(x, self.sigma)
 
         lipschitz = squared_norm(H, tuple(backprojected.shape[1:])) + lam * self.regularizer.mu
-        return accelerated_gradient(gradient, backprojected, 1 / lipschitz)
+        return accelerated_gradient(
+            gradient, backprojected, 1 / lipschitz, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
 
 
 def accelerated_gradient(

@@ -1,0 +1,121 @@
+"""Methods without learning, and plug-and-play, against what their formulas say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import dense, noisy, picture, random, relative
+from skimage.restoration import wiener
+
+from torchdeal.benchmark.peers import Unavailable, find_denoiser, find_solver
+from torchdeal.benchmark.peers.base import each_picture
+from torchdeal.benchmark.peers.plug_and_play import PlugAndPlay
+from torchdeal.benchmark.total_variation import total_variation
+from torchdeal.operators import Blur, Downsample, Fourier, Radon
+from torchdeal.simulate import filtered_back_projection
+
+KERNEL = random(3, 5) / random(3, 5).sum()
+
+
+def make(name):
+    return find_solver(name).make(None, 1, "cpu")
+
+
+def test_wiener_as_scikit_image():
+    y = random(2, 1, 16, 20, seed=1)
+    found = replace(make("wiener"), balance=0.1)(y, Blur(KERNEL), 0.0)
+    for picture_, answer in zip(y[:, 0], found[:, 0], strict=True):
+        expected = wiener(picture_.numpy(), KERNEL.numpy(), 0.1, clip=False)
+        assert np.allclose(answer.numpy(), expected)
+
+
+def test_richardson_lucy():
+    """The recurrence with a matrix; and a circular blur keeps the sum of the image."""
+    y, H = random(2, 1, 6, 7, seed=1), Blur(KERNEL)
+    matrix, x = dense(H.forward, (1, 6, 7)), torch.full((2, 42), 0.5, dtype=torch.float64)
+    for _ in range(7):
+        x = x * ((y.flatten(1) / (x @ matrix.T)) @ matrix) / matrix.sum(0)
+    found = replace(make("richardson-lucy"), iterations=7)(y, H, 0.0)
+    assert torch.allclose(found.flatten(1), x)
+    assert torch.allclose(found.sum((1, 2, 3)), y.sum((1, 2, 3)))
+
+
+def test_zero_filling_and_back_projection():
+    H, x = Fourier(random(8, 8) > 0.5), random(2, 1, 8, 8)
+    y = H.forward(x)
+    assert torch.equal(make("zero-filling")(y, H, 0.0), torch.fft.ifft2(y, norm="ortho").real)
+    R = Radon(np.arange(0, 180, 12), (16, 14))
+    sinograms = R.forward(random(2, 1, 16, 14))
+    expected = torch.cat([filtered_back_projection(sinogram[None], R) for sinogram in sinograms])
+    assert torch.equal(make("fbp")(sinograms, R, 0.0), expected)
+
+
+@pytest.mark.parametrize("name", ["wiener", "richardson-lucy", "zero-filling", "fbp"])
+def test_operators_that_are_not_served(name):
+    H = Downsample(2)
+    with pytest.raises(Unavailable, match=r"is for .*, not for Downsample"):
+        make(name)(H.forward(random(1, 1, 8, 8)), H, 0.1)
+
+
+def test_wiener_is_for_circular_blur():
+    with pytest.raises(Unavailable, match="circular"):
+        make("wiener")(random(1, 1, 8, 8), Blur(KERNEL, "zero"), 0.1)
+
+
+def test_total_variation_minimises_its_objective():
+    H, clean, noise, strength = Blur(KERNEL), picture(size=16).double(), 10 / 255, 20.0
+    y = noisy(H.forward(clean), 10)
+
+    def objective(x):
+        return float(0.5 * (H.forward(x) - y).square().sum()) + strength * noise**2 * total_variation(x)
+
+    found = replace(make("tv"), strength=strength)(y, H, noise)
+    nearby = [found + 0.01 * (random(*found.shape, seed=seed) - 0.5) for seed in range(3)]
+    assert all(objective(found) < objective(other) for other in (*nearby, clean, y, H.adjoint(y)))
+
+
+def halfway(x, sigma):
+    return x + sigma / 255 * (x.square() - x)
+
+
+@pytest.mark.parametrize("denoised", [0, 1])
+def test_plug_and_play_does_what_its_recurrence_says(denoised):
+    H, y, level = Blur(KERNEL), random(2, 1, 6, 7, seed=1), 51.0
+    matrix = dense(H.forward, (1, 6, 7))
+    step, length = 0.8 / torch.linalg.matrix_norm(matrix, 2).square(), 1.1
+    x = y.flatten(1) @ matrix
+    for _ in range(4):
+        z = x - step * (x @ matrix.T - y.flatten(1)) @ matrix
+        low, high = z.amin(1, keepdim=True), z.amax(1, keepdim=True)
+        x = (halfway((z - low) / (high - low) * length - 0.05, level) + 0.05) / length * (high - low) + low
+    solver = PlugAndPlay(halfway, iterations=4, level=level, step=0.8 * 1.02**2, denoised=denoised)
+    found = solver(y, H, 0.0).flatten(1)
+    assert relative(found, x if denoised else z) < 1e-3
+    assert relative(z, x) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("bm3d", "bm3d"), ("tv", "torch"), ("nlm", "skimage"), ("wavelets", "pywt")]
+)
+@pytest.mark.parametrize("colour", [False, True], ids=["gray", "colour"])
+def test_denoisers_without_learning(name, module, colour):
+    pytest.importorskip(module)
+    clean = picture("astronaut" if colour else "camera", size=24)
+    y = torch.cat([noisy(clean, 25, seed) for seed in (0, 1)])
+    found = find_denoiser(name).make(None, clean.shape[1], "cpu")(y, 25.0)
+    assert found.shape == y.shape
+    assert found.dtype == y.dtype
+    assert ((found - clean).flatten(1).norm(dim=1) < 0.8 * (y - clean).flatten(1).norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_of_a_batch(channels):
+    images, seen = random(2, channels, 4, 5), []
+
+    def doubled(pixels):
+        seen.append(pixels.shape)
+        return 2 * pixels
+
+    assert torch.equal(each_picture(doubled, images), 2 * images)
+    assert seen == [(4, 5) if channels == 1 else (4, 5, 3)] * 2
