@@ -115,6 +115,20 @@ def test_the_gain_of_our_own_operators(gain):
     assert relative(found.x, expected.x) < 2e-3
 
 
+@pytest.mark.parametrize("first", range(1, 16))
+def test_values_that_are_not_finite_from_some_call_on(first):
+    """Also while sigma and lam are chosen."""
+    with pytest.raises(ValueError, match="forward operator returned NaN"):
+        td.reconstruct(measured(), Moving(one_pixel(torch.nan, first)), model=MODEL, noise=3 / 255)
+
+
+def test_a_kernel_that_requires_a_gradient_is_refused():
+    with pytest.raises(ValueError, match=r"kernel requires a gradient.* give kernel.detach\(\)"):
+        Blur(torch.ones(3, 3, requires_grad=True))
+    with torch.no_grad():
+        Blur(torch.ones(3, 3, requires_grad=True))
+
+
 def gains_of_a_batch(*gains):
     """An operator with a gain of its own for each sample."""
     factors = torch.tensor(gains).view(-1, 1, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import NoReturn
 
@@ -11,4 +12,6 @@ class Choice(str, Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        raise ValueError(f"{value!r} is none of the choices, which are {', '.join(member.value for member in cls)}")
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()  # BlurBoundary: blur boundary
+        choices = ", ".join(member.value for member in cls)
+        raise ValueError(f"{value!r} is none of the choices for the {name}, which are {choices}")

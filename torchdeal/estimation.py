@@ -133,7 +133,10 @@ def default_parameters(
 def gain(operator: Operator, like: Tensor) -> Tensor:
     """The root of the mean of the diagonal of `H^T H`, per sample: about `||H z|| / ||z||` for random signs z."""
     signs = _random_signs(like)
-    return sample_norms(operator.forward(signs)) / sample_norms(signs)
+    found = sample_norms(operator.forward(signs)) / sample_norms(signs)
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError(f"{operator.known_as()}: the forward operator returned NaN, infinite or huge values")
+    return found
 
 
 def _random_signs(like: Tensor) -> Tensor:
@@ -192,6 +195,8 @@ class DataRange:
         if not self.estimated:
             return b.real.new_ones(len(b))
         found = estimate_range(operator, b)
+        if not bool(torch.isfinite(found).all()):
+            raise ValueError(f"{operator.known_as()}: it returned NaN, infinite or huge values for a finite image")
         plausible = self.keep_plausible & (found > PLAUSIBLE[0]) & (found < PLAUSIBLE[1])
         return torch.where(plausible, 1.0, found)
 

@@ -24,6 +24,7 @@ DETAIL = 3.0  # of what middle frequencies have more than high ones: so much det
 SPREAD = 4.0  # of the interval, in standard errors: blocks overlap, and detail may hide below the noise
 ROUNDING = 1 / (255 * math.sqrt(12))  # the noise that rounding to 8 bits adds, where white is 1
 CLEAN = 2 * ROUNDING  # what clean pictures of 8 bits have at most
+MOST_DETAIL = 8 / 255  # the estimates of small clean pictures are seldom higher, where white is 1
 MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 FEWEST_SQUARES = 100  # of four known pixels, to estimate the noise of a picture with holes
 REMEDY = "give sigma, or on the command line give --sigma"
@@ -43,9 +44,9 @@ class NoiseLevel:
     low: float
     high: float
 
-    def is_certain(self, white: float) -> bool:
-        """Whether there is surely more than clean pictures have; `white` is in the units of the data."""
-        return self.low > CLEAN * white
+    def may_be_none(self, white: float) -> bool:
+        """Whether all of it may be rounding and detail; `white` is in the units of the data."""
+        return self.low <= CLEAN * white and self.sigma <= MOST_DETAIL * white
 
     def __str__(self) -> str:
         return f"{self.sigma:.3g}, between {self.low:.3g} and {self.high:.3g}"

@@ -111,7 +111,7 @@ def test_a_picture_spans_black_to_white(deal):
         (["in.npy", "out.tif", "--angles", "36", "--center", "25"], "--center 25 is outside the detector"),
         (["in.npy", "out.tif", "--angles", "12.5"], "which says 1; whole numbers such as 180 are how many"),
         (["in.npy", "out.tif", "--angles", "archive.npz"], "is neither npy nor text"),
-        (["cut.npy", "out.tif", "--angles", "36"], "damaged"),
+        (["cut.npy", "out.tif", "--angles", "36"], "ends early"),
         (["in.npy", "out.tif", "--angles", "in.txt"], "'theta' is not a number"),
         (["in.npy", "out.tif", "--angles", "complex.npy"], "must hold real numbers"),
         (["in.npy", "out.tif", "--angles", "records.npy"], "holds records"),

@@ -44,6 +44,17 @@ def test_transparency_grows_too(deal):
     assert (restored[24:, :, 3] == 0).all()
 
 
+@pytest.mark.parametrize("size", [(1, 1), (3, 7)])
+@pytest.mark.parametrize("command", [("upscale", "--scale", 2), ("deblur", "--kernel", "gaussian:1")])
+def test_tiny_pictures(deal, size, command):
+    scale = 2 if "upscale" in command else 1
+    save("in.png", np.full(size, 100.0))
+    assert deal(*command, "in.png", "out.png", "--sigma", 2, *QUICK)[0] == 0
+    result = load("out.png")
+    assert result.shape == (scale * size[0], scale * size[1])
+    assert np.abs(result - 100).max() <= 2
+
+
 def test_bad_options(deal):
     save("in.png", pixels(size=20))
     for options, message, expected in (

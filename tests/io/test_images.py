@@ -72,6 +72,11 @@ def test_alpha_that_is_no_number(of_torch):
         to_tensor(torch.from_numpy(image).permute(2, 0, 1) if of_torch else image, alpha=True)
 
 
+def test_a_masked_array_is_refused():
+    with pytest.raises(TypeError, match="masked array: fill it first"):
+        to_tensor(np.ma.masked_invalid(np.array([[1.0, np.nan], [0.5, 0.2]])))
+
+
 def test_half_precision_does_not_become_infinite():
     tensor, image_format = to_tensor(np.full((4, 4), 65504, np.float16), data_range=65504.0)
     assert (image_format.restore(1.01 * tensor) == 65504).all()

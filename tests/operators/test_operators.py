@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import IN_SEGMENTS, ON_THE_FLY, radon_by, random
+from conftest import IN_SEGMENTS, ON_THE_FLY, dense, radon_by, random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import convolve
@@ -186,6 +186,17 @@ def test_blur_equals_scipy(boundary, mode, height, width, seed):
     np.testing.assert_allclose(result, convolve(x[0, 0].numpy(), kernel.numpy(), mode=mode), atol=1e-12)
 
 
+@pytest.mark.parametrize(("boundary", "mode"), [("circular", "wrap"), ("zero", "constant"), ("reflect", "mirror")])
+@pytest.mark.parametrize("size", [(1, 1), (1, 5), (2, 3), (4, 2), (6, 11)])
+def test_a_blur_that_is_larger_than_the_image(boundary, mode, size):
+    kernel, x = random(9, 7), random(1, 1, *size, seed=1)
+    blur = Blur(kernel, boundary)
+    expected = convolve(x[0, 0].numpy(), kernel.numpy(), mode=mode)
+    np.testing.assert_allclose(blur.forward(x)[0, 0], expected, atol=1e-12)
+    matrix, transposed = (dense(apply, (1, *size)) for apply in (blur.forward, blur.adjoint))
+    assert torch.allclose(transposed, matrix.T, atol=1e-12)
+
+
 def test_mask_takes_numpy_and_bool():
     mask = np.zeros((4, 5), dtype=bool)
     mask[1] = True
@@ -201,7 +212,7 @@ def test_shapes_are_checked():
     with pytest.raises(ValueError, match="batch dimension"):
         Identity().forward(torch.zeros(5))
     with pytest.raises(ValueError, match="smaller than the blur kernel"):
-        Blur(torch.ones(9, 9)).forward(torch.zeros(1, 1, 8, 20))
+        Blur(torch.ones(9, 9), "valid").forward(torch.zeros(1, 1, 8, 20))
 
 
 @pytest.mark.parametrize("bad", [np.array([[np.nan]]), np.ones(3), np.ones((2, 2)) * 1j, np.ones((0, 3))])
@@ -235,7 +246,8 @@ def test_adjoint_of_another_shape():
 
 @pytest.mark.parametrize("make", [lambda word: Blur(torch.ones(3, 3), word), lambda word: Downsample(2, None, word)])
 def test_a_boundary_that_is_none_of_the_choices(make):
-    with pytest.raises(ValueError, match="'wrap' is none of the choices, which are circular, zero, reflect, valid"):
+    choices = "choices for the blur boundary, which are circular, zero, reflect, valid"
+    with pytest.raises(ValueError, match=f"'wrap' is none of the {choices}"):
         make("wrap")
 
 

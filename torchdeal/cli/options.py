@@ -63,14 +63,14 @@ class Settings:
         float | None,
         typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
     ] = None
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG files. Default: 95.")] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Quality of JPEG files. Default: 95.")] = None
     simulate: Annotated[
         bool,
         _simulating(
             "--simulate", help="The input is a clean picture: degrade it first, then compare the result with it."
         ),
     ] = False
-    seed: Annotated[int, _simulating(min=0, max=2**63 - 1, help="Of what is random.")] = 0
+    seed: Annotated[int, _simulating(min=0, max=2**63 - 1, help="The same number makes the same simulation again.")] = 0
     save_degraded: Annotated[Path | None, _simulating(metavar="FILE", help="Where to write the degraded picture.")] = (
         None
     )

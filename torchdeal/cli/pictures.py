@@ -28,6 +28,7 @@ WHITE = 255.0
 COLOURS = (1, 3)  # that there are models for
 SIMULATED_SIGMA = 2.55  # 1 % of white
 ROUNDED = 1e-3  # from a whole number: what single precision makes of one
+SMALL_KERNEL = 25  # height and width
 LITTLE = 0.3  # share of the scale: what uses less of it is spread to all of it, for the model
 LEAST_NOISE = 1e-3  # of the range, where it is estimated: about what rounding to 8 bits adds
 
@@ -170,7 +171,8 @@ def write_gray(path: Path, image: Tensor) -> None:
 
 
 def check_kernel_fits(kernel: Tensor, size: Sequence[int]) -> None:
-    if any(have < needed for have, needed in zip(size, kernel.shape, strict=True)):
+    """A picture in place of a kernel is a mistake. Small kernels are for pictures of any size."""
+    if any(max(have, SMALL_KERNEL) < needed for have, needed in zip(size, kernel.shape, strict=True)):
         raise ValueError(
             f"the kernel ({kernel.shape[0]} x {kernel.shape[1]}) is larger than the picture "
             f"({size[0]} x {size[1]}): give a smaller --kernel"

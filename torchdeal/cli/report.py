@@ -57,6 +57,7 @@ class FileReport:
     distance: float | None  # None: not known
     seconds: float
     frames: int = 1
+    unchanged: bool = False  # whether it was left as it was
     not_converged: Sequence[int] = ()  # the numbers of those frames, from 1
     simulation: Quality | None = None
     notes: Sequence[str] = ()  # what of the input could not be kept, what was left unchanged
@@ -65,7 +66,7 @@ class FileReport:
         distance = "unknown" if self.distance is None else f"{self.distance:.1e}"
         interval = "" if self.sigma_low is None else f", between {self.sigma_low:.3g} and {self.sigma_high:.3g}"
         about = f"{self.output}: sigma {self.sigma:g}{f' (estimated{interval})' if self.estimated else ''}"
-        if not self.iterations:
+        if self.unchanged:
             return f"{about}, unchanged, {self.seconds:.1f} s"
         return (
             f"{about}, {self.iterations} iterations ({self.cg_iterations} CG), "
@@ -96,6 +97,7 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
         distance=distance if math.isfinite(distance) else None,
         seconds=round(seconds, 3),
         frames=len(frames),
+        unchanged=all(frame.problem.leave for frame in frames),
         not_converged=[number for number, solution in enumerate(solutions, 1) if not solution.converged],
         simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
         notes=[*notes, *_what_was_left(frames)],

@@ -22,7 +22,10 @@ class ArrayFileError(ValueError):
 def read_npy(path: Path) -> np.ndarray:
     """The array in the file, mapped: what is not looked at takes no memory. Raises if that has no numbers."""
     with path.open("rb") as file:
-        _check_header(file)
+        wanted = _check_header(file)
+        there = path.stat().st_size - file.tell()
+    if wanted > there:
+        raise ArrayFileError(f"ends early: {wanted:,} bytes of numbers are promised, {there:,} are there")
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 

@@ -78,6 +78,10 @@ def to_tensor(
             f"the {name} is a path, {os.fspath(image)!r}, but an array is wanted: "
             "read it first, such as by numpy.asarray(PIL.Image.open(path))"
         )
+    if isinstance(image, np.ma.MaskedArray):
+        raise TypeError(
+            f"the {name} is a masked array: fill it first, or reconstruct with td.operators.Mask(~image.mask)"
+        )
     if not isinstance(image, Tensor):
         image = np.asarray(image)
     dtype = _checked_dtype(image, data_range, name)

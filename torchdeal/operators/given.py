@@ -35,6 +35,11 @@ def _kind(values: Any, array: np.ndarray) -> str:
 
 def real_tensor(name: str, values: Any) -> Tensor:
     """A copy in floating point, since an operator must not change with the caller's array; checked."""
+    if isinstance(values, Tensor) and values.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"the {name} requires a gradient, but an operator keeps a copy of its values without one: "
+            f"give {name.replace(' ', '_')}.detach()"
+        )
     tensor = values.detach().clone() if isinstance(values, Tensor) else number_tensor(name, values)
     if tensor.is_complex():
         raise TypeError(f"the {name} must be real, got {tensor.dtype}")

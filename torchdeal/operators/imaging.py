@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
@@ -82,7 +83,8 @@ class Blur(Operator):
     Args:
         kernel: `(h, w)`, for all channels; its centre is at `(h // 2, w // 2)`.
         boundary: `"circular"` (by FFT), `"zero"`, `"reflect"`, or `"valid"`, as a camera sees: pixels near its border
-            depend on what it does not see. The image is then larger than what was measured.
+            depend on what it does not see. The image is then larger than what was measured. Where the kernel is larger
+            than the image, the first and the third repeat it as often as it takes.
     """
 
     trusted = measures_images = replayable = True
@@ -94,7 +96,6 @@ class Blur(Operator):
         self.boundary = BlurBoundary(boundary)
 
     def _forward(self, x: Tensor) -> Tensor:
-        self._check_size(x)
         if self.boundary is BlurBoundary.CIRCULAR:
             return self._filter(x, self._symbol(x))
         return _per_channel(lambda z: F.conv2d(self._padded(z), self._correlation_kernel()), x)
@@ -102,14 +103,12 @@ class Blur(Operator):
     def _adjoint(self, y: Tensor) -> Tensor:
         if self.boundary is BlurBoundary.VALID:
             return _per_channel(lambda z: F.conv_transpose2d(z, self._correlation_kernel()), y)
-        self._check_size(y)
         if self.boundary is BlurBoundary.CIRCULAR:
             return self._filter(y, self._symbol(y).conj())
         return _per_channel(lambda z: self._unpadded(F.conv_transpose2d(z, self._correlation_kernel())), y)
 
     def normal(self, x: Tensor) -> Tensor:
         if self.boundary is BlurBoundary.CIRCULAR:
-            self._check_size(x)
             symbol = self._symbol(x)
             return self._filter(x, symbol.abs().square())
         return super().normal(x)
@@ -130,7 +129,10 @@ class Blur(Operator):
     def _kernel_at_origin(self, x: Tensor) -> Tensor:
         """The kernel in an image of the size of x, its centre at pixel (0, 0)."""
         height, width = self.kernel.shape
-        padded = F.pad(self.kernel, (0, x.shape[-1] - width, 0, x.shape[-2] - height))
+        turns = -(-height // x.shape[-2]), -(-width // x.shape[-1])  # of a kernel that is larger than the image
+        padded = F.pad(self.kernel, (0, turns[1] * x.shape[-1] - width, 0, turns[0] * x.shape[-2] - height))
+        if turns != (1, 1):
+            padded = padded.view(turns[0], x.shape[-2], turns[1], x.shape[-1]).sum((0, 2))
         return padded.roll((-(height // 2), -(width // 2)), (0, 1))
 
     @staticmethod
@@ -149,15 +151,30 @@ class Blur(Operator):
 
     def _padded(self, x: Tensor) -> Tensor:
         if self.boundary is BlurBoundary.VALID:
+            self._check_size(x)
             return x
+        if self.boundary is BlurBoundary.REFLECT and self._mirrors_often(x.shape[-2:]):
+            left, right, top, bottom = self.margins()
+            return x[..., _mirrored(x.shape[-2], top, bottom), :][..., _mirrored(x.shape[-1], left, right)]
         mode = "reflect" if self.boundary is BlurBoundary.REFLECT else "constant"
         return F.pad(x, self.margins(), mode=mode)
+
+    def _mirrors_often(self, size: Sequence[int]) -> bool:
+        left, right, top, bottom = self.margins()
+        return max(top, bottom) >= size[-2] or max(left, right) >= size[-1]
 
     def _unpadded(self, padded: Tensor) -> Tensor:
         """The adjoint of `_padded`."""
         left, right, top, bottom = self.margins()
+        sizes = padded.shape[-2] - top - bottom, padded.shape[-1] - left - right
+        often = self.boundary is BlurBoundary.REFLECT and self._mirrors_often(sizes)
         for dim, before, after in ((-2, top, bottom), (-1, left, right)):
-            size = padded.shape[dim] - before - after
+            size = sizes[dim]
+            if often:
+                places = _mirrored(size, before, after).to(padded.device)
+                shape = [*padded.shape[:dim], size, *padded.shape[dim:][1:]]
+                padded = padded.new_zeros(shape).index_add_(dim, places, padded)
+                continue
             inside = padded.narrow(dim, before, size).clone()
             if self.boundary is BlurBoundary.REFLECT:
                 inside.narrow(dim, 1, before).add_(padded.narrow(dim, 0, before).flip(dim))
@@ -235,6 +252,13 @@ class Downsample(Operator):
         """Of the pixels that are kept."""
         height, width = like.shape[-2:]
         return -(-height // self.scale) * -(-width // self.scale) / (height * width)
+
+
+def _mirrored(size: int, before: int, after: int) -> Tensor:
+    """The places of the pixels of a row, and of its mirror images as far as wanted on both sides."""
+    period = max(2 * (size - 1), 1)
+    places = torch.arange(-before, size + after) % period
+    return torch.minimum(places, period - places)
 
 
 def _per_channel(function, x: Tensor) -> Tensor:
