@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,7 @@ SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, o
 LAM_FACTOR = 0.7  # of the rule for lam
 KEPT = 1e-3  # lam of pixels without noise among others: they change by less than 1e-4 of white
 FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
+FEW_PIXELS, PROBES_OF_FEW = 256, 16  # an image of so few values is probed as often
 MOST_APART = 1e6  # gains within a batch: beyond this the smaller ones are lost in rounding
 
 
@@ -132,18 +134,19 @@ def default_parameters(
 
 def gain(operator: Operator, like: Tensor) -> Tensor:
     """The root of the mean of the diagonal of `H^T H`, per sample: about `||H z|| / ||z||` for random signs z."""
-    signs = _random_signs(like)
-    found = sample_norms(operator.forward(signs)) / sample_norms(signs)
-    if not bool(torch.isfinite(found).all()):
+    found = [sample_norms(operator.forward(signs)) / sample_norms(signs) for signs in _random_signs(like)]
+    mean = found[0] if len(found) == 1 else torch.stack(found).square().mean(0).sqrt()
+    if not bool(torch.isfinite(mean).all()):
         raise ValueError(f"{operator.known_as()}: the forward operator returned NaN, infinite or huge values")
-    return found
+    return mean
 
 
-def _random_signs(like: Tensor) -> Tensor:
-    """The same for all samples, whose results must not depend on one another."""
+def _random_signs(like: Tensor) -> Iterator[Tensor]:
+    """The same for all samples, whose results must not depend on one another. Few signs may cancel by chance."""
     generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
-    return signs.expand_as(like).contiguous()
+    for _ in range(1 if like[0].numel() > FEW_PIXELS else PROBES_OF_FEW):
+        signs = torch.randint(0, 2, like.shape[1:], generator=generator).to(like.device, like.dtype) * 2 - 1
+        yield signs.expand_as(like).contiguous()
 
 
 def far_unit(operator: Operator, like: Tensor) -> float:
@@ -151,12 +154,9 @@ def far_unit(operator: Operator, like: Tensor) -> float:
 
     With `H` and the measurements divided by it nothing overflows, and by a power of 2 nothing is rounded.
     """
-    signs = _random_signs(like)
-    measured = operator.forward(signs).abs()
-    size = measured.flatten(1).amax(1).double()  # squares of numbers that were divided by it do not overflow
-    if not bool(((size > 0) & (size < math.inf)).all()):
+    gains = torch.stack([_gains(operator, signs) for signs in _random_signs(like)]).amax(0)
+    if not bool(((gains > 0) & (gains < math.inf)).all()):
         return 1.0
-    gains = size * sample_norms(measured / per_sample_column(size.to(measured.dtype), measured)) / sample_norms(signs)
     least, largest = float(gains.min()), float(gains.max())
     if largest > MOST_APART * least:
         raise ValueError(
@@ -164,6 +164,14 @@ def far_unit(operator: Operator, like: Tensor) -> float:
             "reconstruct such samples one by one"
         )
     return 1.0 if 1 / FAR < largest < FAR else 2.0 ** round(math.log2(largest))
+
+
+def _gains(operator: Operator, signs: Tensor) -> Tensor:
+    """`||H z|| / ||z||`, whatever its size: divided by the largest, numbers have squares that do not overflow."""
+    measured = operator.forward(signs).abs()
+    size = measured.flatten(1).amax(1).double()
+    divided = measured / per_sample_column(torch.where(size > 0, size, 1.0).to(measured.dtype), measured)
+    return size * sample_norms(divided) / sample_norms(signs)
 
 
 @dataclass(frozen=True)
