@@ -14,9 +14,9 @@ from torchdeal.benchmark.peers.epll import (
     EPLLDenoiser,
     EPLLSolver,
     PatchMixture,
+    averaged,
     fit_mixture,
-    folded,
-    overlaps,
+    fitted_image,
     unfolded,
 )
 from torchdeal.operators import Blur
@@ -56,35 +56,34 @@ def test_patches_are_those_of_the_likeliest_component(mixture):
     assert relative(mixture.most_likely(patches, 0.003), expected) < 1e-10
 
 
-def test_folding_is_the_adjoint_of_unfolding():
-    x, patches = random(2, 1, 11, 10), random(2 * 4 * 3, 64, seed=1)
-    assert torch.isclose((unfolded(x) * patches).sum(), (x * folded(patches, x)).sum())
+def test_pixels_are_means_of_their_patches():
+    x = random(2, 1, 11, 10)
     assert torch.equal(unfolded(x)[0].view(8, 8), x[0, 0, :8, :8])
-    assert overlaps(x)[0, 0, 0, 0] == 1
+    assert torch.allclose(averaged(unfolded(x), x), x)
+    patches = random(2 * 4 * 3, 64, seed=1)
+    found = averaged(patches, x)
+    assert found[0, 0, 0, 0] == patches[0, 0]  # the corner is in one patch only
+    assert torch.isclose(found[1, 0, 0, 1], (patches[12, 1] + patches[13, 0]) / 2)
 
 
 def test_denoising_is_the_splitting_of_the_paper(mixture):
     y, sigma = noisy(picture(size=10).double(), 25), 25.0
-    variance, x = (sigma / 255) ** 2, y
-    matrix = torch.stack(
-        [unfolded(e.view(1, 1, 10, 10)) for e in torch.eye(100, dtype=torch.float64)], -1
-    )  # (9, 64, 100)
-    for factor in DENOISING_BETAS:
-        beta, lam = factor / variance, 64 / variance
-        z, _ = directly(mixture, matrix @ x.flatten(), 1 / beta)
-        A = lam * torch.eye(100, dtype=torch.float64) + beta * torch.einsum("pij,pik->jk", matrix, matrix)
-        b = lam * y.flatten() + beta * torch.einsum("pij,pi->j", matrix, z)
-        x = torch.linalg.solve(A, b)
+    variance, x = (sigma / 255) ** 2, y.flatten()
+    pixels = unfolded(torch.arange(100.0).view(1, 1, 10, 10)).long()  # of each of the nine patches
+    for beta in DENOISING_BETAS:
+        z, _ = directly(mixture, x[pixels], variance / beta)
+        means = torch.stack([z[pixels == pixel].mean() for pixel in range(100)])
+        x = (y.flatten() / variance + beta / variance * means) / (1 / variance + beta / variance)
     assert relative(EPLLDenoiser(mixture)(y, sigma).flatten(), x) < 1e-9
 
 
 def test_the_image_of_an_inverse_problem_fits_patches_and_data(mixture):
     H, x = Blur(random(3, 3) / 4), picture(size=10).double()
-    y, fitted, share = H.forward(x), 64 * random(1, 1, 10, 10, seed=3), 0.01
+    y, fitted, weight = H.forward(x), random(1, 1, 10, 10, seed=3), 0.1
     matrix = dense(H.forward, (1, 10, 10))
-    A = matrix.T @ matrix + share * torch.diag(overlaps(x).flatten())
-    expected = torch.linalg.solve(A, matrix.T @ y.flatten() + share * fitted.flatten())
-    found = EPLLSolver._image(H, H.adjoint(y), fitted, overlaps(x), share, x)
+    A = matrix.T @ matrix + weight * torch.eye(100, dtype=torch.float64)
+    expected = torch.linalg.solve(A, matrix.T @ y.flatten() + weight * fitted.flatten())
+    found = fitted_image(H, H.adjoint(y), fitted, weight, x)
     assert relative(found.flatten(), expected) < 1e-2
     assert torch.isfinite(EPLLSolver(mixture)(y, H, 0.01)).all()
 

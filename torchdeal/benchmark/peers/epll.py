@@ -1,7 +1,8 @@
 """EPLL: the expected log likelihood of patches under a mixture of Gaussians (Zoran and Weiss 2011).
 
 The prior knows 8 x 8 patches without their mean. Half-quadratic splitting alternates the most likely patches, for
-noise of variance `1 / beta`, and the image that fits them and the data; beta grows.
+noise of variance `1 / beta`, and the image that fits them and the data; beta grows. Near the border fewer patches
+overlap; their mean has the same weight there as elsewhere, so that the border does not stay noisy.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class EPLLDenoiser:
     def __call__(self, noisy: Tensor, sigma: float) -> Tensor:
         if sigma <= 0:
             return noisy
-        x, precision, counts = noisy, (255 / sigma) ** 2, overlaps(noisy)
+        x, precision = noisy, (255 / sigma) ** 2
         for beta in DENOISING_BETAS:
-            fitted = folded(self.mixture.most_likely(unfolded(x), 1 / (beta * precision)), x)
-            x = (SIDE**2 * noisy + beta * fitted) / (SIDE**2 + beta * counts)
+            fitted = averaged(self.mixture.most_likely(unfolded(x), 1 / (beta * precision)), x)
+            x = (noisy + beta * fitted) / (1 + beta)
         return x
 
 
@@ -92,22 +93,21 @@ class EPLLSolver:
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
         x = backprojected = H.adjoint(y)
-        counts = overlaps(x)
         for doubling in range(DOUBLINGS):
             beta = self.beta * 2**doubling
-            fitted = folded(self.mixture.most_likely(unfolded(x), 1 / beta), x)
-            x = self._image(H, backprojected, fitted, counts, beta * noise**2 / SIDE**2, x)
+            fitted = averaged(self.mixture.most_likely(unfolded(x), 1 / beta), x)
+            x = fitted_image(H, backprojected, fitted, beta * noise**2, x)
         return x
 
-    @staticmethod
-    def _image(H: Operator, backprojected: Tensor, fitted: Tensor, counts: Tensor, share: float, start: Tensor):
-        """`argmin_x ||H x - y||^2 + share sum ||P x - z||^2` over all patches P and their fits z."""
 
-        def apply(p: Tensor) -> Tensor:
-            return H.normal(p) + share * counts * p
+def fitted_image(H: Operator, backprojected: Tensor, fitted: Tensor, weight: float, start: Tensor) -> Tensor:
+    """`argmin_x ||H x - y||^2 + weight ||x - fitted||^2`, given `H^T y`."""
 
-        b = backprojected + share * fitted
-        return conjugate_gradient(apply, b, start, tolerance=CG_TOLERANCE, max_iterations=CG_ITERATIONS).x
+    def apply(p: Tensor) -> Tensor:
+        return H.normal(p) + weight * p
+
+    b = backprojected + weight * fitted
+    return conjugate_gradient(apply, b, start, tolerance=CG_TOLERANCE, max_iterations=CG_ITERATIONS).x
 
 
 def unfolded(x: Tensor) -> Tensor:
@@ -115,14 +115,9 @@ def unfolded(x: Tensor) -> Tensor:
     return F.unfold(x, SIDE).transpose(1, 2).reshape(-1, SIDE**2)
 
 
-def folded(patches: Tensor, like: Tensor) -> Tensor:
-    """The adjoint of `unfolded`: the sum of patches in their places, for images like that."""
-    return F.fold(patches.view(len(like), -1, SIDE**2).transpose(1, 2), like.shape[-2:], SIDE)
-
-
-def overlaps(like: Tensor) -> Tensor:
-    """In how many patches a pixel is."""
-    return folded(unfolded(torch.ones_like(like)), like)
+def averaged(patches: Tensor, like: Tensor) -> Tensor:
+    """Images like that, each pixel the mean of the patches `(N, 64)` that it is in."""
+    return _folded(patches, like) / _folded(torch.ones_like(patches), like)
 
 
 def fit_mixture(patches: Tensor, components: int, iterations: int, seed: int = 0) -> PatchMixture:
@@ -146,6 +141,11 @@ def make_epll(peers_dir: Path | None, channels: int, device: str) -> PatchMixtur
         remedy = "fit it by python -m torchdeal.benchmark.peers --peers-dir DIR --fit-epll IMAGES"
         raise Unavailable(f"{error}, or {remedy}") from None
     return PatchMixture(weights["log_weights"].double(), weights["covariances"].double())
+
+
+def _folded(patches: Tensor, like: Tensor) -> Tensor:
+    """The sum of patches in their places."""
+    return F.fold(patches.view(len(like), -1, SIDE**2).transpose(1, 2), like.shape[-2:], SIDE)
 
 
 def _first_clusters(centred: Tensor, components: int, seed: int) -> Tensor:
