@@ -236,5 +236,5 @@ def test_what_is_not_kept_is_told(deal):
     Image.fromarray(gray().round().astype(np.uint8)).save("in.png", exif=exif, dpi=(300, 300))
     code, out, err = deal("denoise", "in.png", "out.bmp", *QUICK, "--json")
     assert code == 0
-    assert only_result(out)["notes"] == ["EXIF: BMP cannot hold it"]
-    assert "EXIF: BMP cannot hold it" in err
+    assert only_result(out)["notes"] == ["not kept: EXIF, which BMP cannot hold"]
+    assert "not kept: EXIF, which BMP cannot hold" in err

@@ -54,7 +54,7 @@ def test_a_photo_stays_one(photo, name):
         assert image.info["icc_profile"] == profile()
         if name != "out.webp":
             assert image.info["dpi"] == pytest.approx((300, 300), rel=1e-3)
-    assert notes == (["the resolution: WebP cannot hold it"] if name == "out.webp" else [])
+    assert notes == (["not kept: the resolution, which WebP cannot hold"] if name == "out.webp" else [])
 
 
 def test_a_photo_in_tiff_bmp_and_npy(photo):
@@ -67,12 +67,12 @@ def test_a_photo_in_tiff_bmp_and_npy(photo):
         assert page.tags[34675].value == profile()
     with Image.open(photo.with_name("out.bmp")) as picture:
         assert picture.info["dpi"] == pytest.approx((300, 300), rel=1e-3)
-    assert notes["out.tif"] == ["EXIF beyond author, camera and date: TIFF is written without it"]
-    assert notes["out.bmp"] == ["the colour profile: BMP cannot hold it", "EXIF: BMP cannot hold it"]
+    assert notes["out.tif"] == ["not kept: EXIF beyond author, camera and date, which is not written to TIFF"]
+    assert notes["out.bmp"] == ["not kept: the colour profile, which BMP cannot hold", "not kept: EXIF, which BMP cannot hold"]
     assert notes["out.npy"] == [
-        "the colour profile: npy cannot hold it",
-        "EXIF: npy cannot hold it",
-        "the resolution: npy cannot hold it",
+        "not kept: the colour profile, which npy cannot hold",
+        "not kept: EXIF, which npy cannot hold",
+        "not kept: the resolution, which npy cannot hold",
     ]
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_read_is_told(tmp_path):
     text = PngInfo()
     text.add_text("Title", "a picture")
     Image.fromarray(pixels(20, 17)).save(tmp_path / "in.png", pnginfo=text)
-    assert write(tmp_path / "out.png", read(tmp_path / "in.png")) == ["text in the PNG: it is not read"]
+    assert write(tmp_path / "out.png", read(tmp_path / "in.png")) == ["not kept: text in the PNG, which is not read"]
     Image.fromarray(pixels(20, 17, 4), "CMYK").save(tmp_path / "in.jpg", icc_profile=profile())
     assert write(tmp_path / "out.png", read(tmp_path / "in.jpg")) == [
         "colours in CMYK: they are read as RGB",
@@ -140,7 +140,7 @@ def test_srgb_is_what_other_formats_mean(tmp_path):
 
 def test_a_resolution_that_does_not_fit(tmp_path):
     microscope = ImageFile(pixels(20, 17), metadata=Metadata(dpi=(25400 / 0.065,) * 2))
-    assert write(tmp_path / "out.jpg", microscope) == ["the resolution: JPEG cannot hold it"]
+    assert write(tmp_path / "out.jpg", microscope) == ["not kept: the resolution, which JPEG cannot hold"]
     assert write(tmp_path / "out.png", microscope) == []
     assert read(tmp_path / "out.png").metadata.dpi == pytest.approx(microscope.metadata.dpi, rel=1e-6)
 
@@ -323,7 +323,7 @@ def test_tags_of_others_are_kept_in_tiff_and_missed_elsewhere(tmp_path):
     with tifffile.TiffFile(tmp_path / "out.tif") as file:
         found = {code: file.pages[0].tags[code].value for code in (270, 305, 306, 315, 65000, 33550)}
     assert list(found.values()) == [*texts.values(), "somebody", (7, 8), (0.5, 0.5, 0.0)]
-    assert write(tmp_path / "out.png", image) == ["further TIFF tags: PNG cannot hold it"]
+    assert write(tmp_path / "out.png", image) == ["not kept: further TIFF tags, which PNG cannot hold"]
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.getexif()[ARTIST] == "somebody"
     assert "a map" in " ".join(image.metadata.enlarged(2, (40, 34)).notes)

@@ -47,9 +47,9 @@ def _read(path: Path, image: Any) -> ImageFile:
         deep = deep_png.is_deep(file.read(26))
     image.load()
     exif, orientation = read_exif(image.getexif())
-    notes += sorted({f"{name}: it is not read" for key, name in UNREAD.items() if image.info.get(key)})
+    notes += sorted({f"not kept: {name}, which is not read" for key, name in UNREAD.items() if image.info.get(key)})
     if getattr(image, "text", None):
-        notes += ["text in the PNG: it is not read"]
+        notes += ["not kept: text in the PNG, which is not read"]
     icc = image.info.get("icc_profile") or b""
     if deep:
         pixels = deep_png.decode(path.read_bytes())

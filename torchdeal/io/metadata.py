@@ -107,7 +107,7 @@ class Metadata:
         names = [name for key in has if getattr(self, key) and key not in kept for name in has[key]]
         if self.tiff is not None and "tiff" not in kept:
             names += self.tiff.names()
-        notes = [*self.notes, *(f"{name}: {format_name} cannot hold it" for name in names)]
+        notes = [*self.notes, *(f"not kept: {name}, which {format_name} cannot hold" for name in names)]
         # sRGB is what other formats mean; a profile says more than these.
         if self.png and "png" not in kept and b"sRGB" not in self.png and not self.icc:
             notes.append(f"gamma and primary colours: {format_name} cannot hold them")

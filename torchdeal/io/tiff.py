@@ -98,7 +98,7 @@ def _check_series(path: Path, series: list[Any], is_ome: bool) -> None:
         raise ImageFileError(f"{path}: holds no picture")
     kinds = {(one.axes, one.shape, one.dtype) for one in series}
     if len(kinds) > 1:
-        sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
+        sizes = ", ".join(f"{' x '.join(map(str, one.shape))} {one.dtype}" for one in series[:4])
         raise ImageFileError(f"{path}: {len(series)} pictures of different kinds ({sizes}); save each as a file")
     if (is_ome and series[0].kind != "ome") or any(page is None for one in series for page in one.pages):
         raise ImageFileError(f"{path}: a part of the pictures is in other files; save them as one file")
@@ -194,13 +194,13 @@ def _other_tags(page: Any) -> tuple[list[tuple], list[str]]:
     tags, lost = [], []
     for tag in page.tags.values():
         if tag.code in ELSEWHERE:
-            lost.append(f"{ELSEWHERE[tag.code]}: it is not read")
+            lost.append(f"not kept: {ELSEWHERE[tag.code]}, which is not read")
         elif tag.code not in STRUCTURE and tag.code not in TEXTS:
             values = tag.value if isinstance(tag.value, tuple) else (tag.value,)
             if all(isinstance(value, int | float | str | bytes) for value in values):
                 tags.append((tag.code, int(tag.dtype), tag.count, tag.value, True))
             else:
-                lost.append(f"the TIFF tag {tag.name}: it is not read")
+                lost.append(f"not kept: the TIFF tag {tag.name}, which is not read")
     return tags, sorted(set(lost))
 
 
@@ -234,7 +234,7 @@ def write(path: Path, image: ImageFile) -> list[str]:
     if image.metadata.tiff is None and image.metadata.exif:
         texts, more = texts_of_exif(image.metadata.exif)
         tags += [(code, ASCII, 0, text, True) for code, text in texts.items()]
-        notes += ["EXIF beyond author, camera and date: TIFF is written without it"] if more else []
+        notes += ["not kept: EXIF beyond author, camera and date, which is not written to TIFF"] if more else []
     for code, name in ((270, "description"), (305, "software")):  # that tifffile writes itself
         texts = [_encoded(tag[3]) for tag in tags if tag[0] == code]
         if texts and name == "description" and "ome" in options:  # the tag holds the XML
