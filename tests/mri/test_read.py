@@ -177,7 +177,7 @@ def test_damaged_files(tmp_path, suffix, damage):
         (np.save if suffix == ".npy" else np.savez)(path, **{"arr" if suffix == ".npy" else "kspace": values(*SIZE)})
     content = {"empty": b"", "truncated": path.read_bytes()[: path.stat().st_size // 2], "text": b"hello" * 99}
     path.write_bytes(content[damage])
-    with pytest.raises(KSpaceError, match="not readable") as raised:
+    with pytest.raises(KSpaceError, match="not readable|ends early") as raised:
         read_kspace(path)
     assert str(path) in str(raised.value)
 
@@ -188,7 +188,7 @@ def test_files_that_claim_to_be_huge(tmp_path):
     header = b"\x93NUMPY\x01\x00v\x00{'descr': '<c8', 'fortran_order': False, 'shape': (65536, 65536), }"
     (tmp_path / "a.npy").write_bytes(header.ljust(127) + b"\n" + b"\0" * 99)
     for name in ("a.h5", "a.npy"):
-        with pytest.raises(KSpaceError, match=r"more than|not readable"):
+        with pytest.raises(KSpaceError, match=r"more than|ends early"):
             read_kspace(tmp_path / name)
 
 
