@@ -122,6 +122,12 @@ def test_values_that_are_not_finite_from_some_call_on(first):
         td.reconstruct(measured(), Moving(one_pixel(torch.nan, first)), model=MODEL, noise=3 / 255)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 0, 31), (0, 1, 8, 8)])
+def test_measurements_that_are_empty(shape):
+    with pytest.raises(ValueError, match="empty"):
+        td.reconstruct(torch.zeros(shape), (lambda x: x, lambda y: y), model=MODEL, noise=3 / 255)
+
+
 def test_a_kernel_that_requires_a_gradient_is_refused():
     with pytest.raises(ValueError, match=r"kernel requires a gradient.* give kernel.detach\(\)"):
         Blur(torch.ones(3, 3, requires_grad=True))

@@ -43,6 +43,8 @@ def measurements_to_tensor(
     tensor = y.detach() if isinstance(y, Tensor) else _array_to_tensor(y)
     if not (tensor.is_floating_point() or tensor.is_complex()):
         tensor = tensor.to(torch.float32)
+    if not tensor.numel():
+        raise ValueError(f"the measurements are empty: their shape is {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError("the measurements hold NaN or infinite values")
     scale = 1.0 if white is None else positive("data_range", white)
