@@ -99,7 +99,8 @@ def _mri(random: Random) -> Command:
     kspace = array(random, ("complex64",) * 8 + ("float32", "struct"), [shape], MEASURED)
     maps = array(random, ("complex64", "complex64", "float32"), [shape], MEASURED)
     target, links, old = _place(random, "in.npy", ("maps.npy",))
-    arguments = ("mri", *_options(random), *random.choice(SCANS), "--", "in.npy", target)
+    sigma = ("--sigma", "0.05") if random.random() < 0.7 else ()  # that of numbers without an image is hard to estimate
+    arguments = ("mri", *sigma, *_options(random), *random.choice(SCANS), "--", "in.npy", target)
     return Command(arguments, (("in.npy", File(kspace, ".npy")), ("maps.npy", File(maps, ".npy"))), links, old)
 
 
