@@ -72,7 +72,7 @@ def test_epll_names_the_command_that_fits_it(tmp_path):
 )
 def test_packages_that_are_missing(name, module, remedy, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(Unavailable, match=f"package {module.partition('.')[0]}: pip install '{remedy}'"):
+    with pytest.raises(Unavailable, match=f"needs {module.partition('.')[0]}: pip install '{remedy}'"):
         make(name)
 
 

@@ -7,7 +7,6 @@ parameters; `dataclasses.replace(method, lam=2.0)` is the same method with anoth
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from torchdeal.extras import optional
 from torchdeal.operators import Operator
 from torchdeal.precision import full_precision
 
@@ -84,13 +84,12 @@ def inference(method: Callable[Concatenate[Any, Tensor, P], Tensor]) -> Callable
     return call
 
 
-def package(module: str, method: str, install: str) -> ModuleType:
-    """An optional package; without it `Unavailable`, with the command that installs it."""
+def package(module: str, method: str, extra: str) -> ModuleType:
+    """An optional package; without it `Unavailable`, with the extra that brings it."""
     try:
-        return importlib.import_module(module)
-    except ImportError:
-        name = module.partition(".")[0]
-        raise Unavailable(f"{method} needs the package {name}: {install}") from None
+        return optional(module, method, extra)
+    except ImportError as error:
+        raise Unavailable(str(error)) from None
 
 
 def need_channels(channels: int, served: tuple[int, ...], method: str) -> None:

@@ -17,7 +17,7 @@ from torchdeal.benchmark.peers.base import each_picture, inference, package, tun
 from torchdeal.benchmark.total_variation import minimise_total_variation
 from torchdeal.operators import Identity
 
-EXTRA = "pip install 'torchdeal[peers]'"
+EXTRA = "peers"
 PATCH, REACH = 5, 10  # of non-local means, pixels
 SHIFTS = 3  # of wavelets, pixels: without them the grid is seen
 

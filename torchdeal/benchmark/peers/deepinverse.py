@@ -23,7 +23,7 @@ from torchdeal.benchmark.peers.plug_and_play import PlugAndPlay
 from torchdeal.operators import Operator
 
 PREFIX = "deepinv:"
-INSTALL = "pip install 'torchdeal[deepinv]'"
+EXTRA = "deepinv"
 PAPER = "Tachella et al., DeepInverse: A Python package for solving imaging inverse problems with deep learning, 2025"
 SUFFIXES = (".pth", ".pth.tar", ".ckpt", ".pt")
 KINDS = {1: "gray", 3: "color"}
@@ -72,7 +72,7 @@ def deepinverse_solver(name: str) -> Peer[PeerSolver]:
 
     def make(peers_dir: Path | None, channels: int, device: str) -> PeerSolver:
         model = _model(name, peers_dir, channels, device)
-        deepinv = package("deepinv", name, INSTALL)
+        deepinv = package("deepinv", name, EXTRA)
         if isinstance(model, deepinv.models.Reconstructor):
             return DeepInverseSolver(model, deepinv.physics)
         return PlugAndPlay(DeepInverseDenoiser(model))
@@ -82,7 +82,7 @@ def deepinverse_solver(name: str) -> Peer[PeerSolver]:
 
 def _model(name: str, peers_dir: Path | None, channels: int, device: str) -> Any:
     """The model of that class, in inference mode. Nothing is downloaded."""
-    deepinv = package("deepinv", name, INSTALL)
+    deepinv = package("deepinv", name, EXTRA)
     kind = getattr(deepinv.models, name.removeprefix(PREFIX), None)
     if not inspect.isclass(kind):
         raise Unavailable(f"{name}: DeepInverse has no model of that name")
