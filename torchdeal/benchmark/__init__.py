@@ -1,11 +1,18 @@
-"""How fast and how accurate: the measurements behind `deal benchmark`.
+"""The evidence: every table and figure of the documents, measured by `deal benchmark EXPERIMENT`.
 
-Each benchmark is a module with a `BENCHMARK` (see `frame.py`), and a command: `deal benchmark NAME`, or on a machine
-that has no more than torch, numpy, Pillow and safetensors `python -m torchdeal.benchmark.NAME`.
+On a machine that has no more than torch, numpy, Pillow and safetensors: `python -m torchdeal.benchmark EXPERIMENT`.
 """
 
-BENCHMARKS = {
-    "speed": "Time to a given distance from the fixed point, ours beside the method as the paper writes it.",
-    "denoising": "Mean PSNR over a folder of images, noise added by the protocol of the paper, and how the runs went.",
-    "inverse": "DEAL beside a plain inversion and total variation: deblurring, super-resolution, MRI, CT.",
+EXPERIMENTS = {
+    "denoising": "gray and colour images, beside other denoisers",
+    "superres": "super-resolution of colour images",
+    "deblur": "motion blur of gray images",
+    "mri": "few columns of k-space: one coil, and several",
+    "ct": "few angles",
+    "speed": "seconds to a given distance from the fixed point, beside the method as the paper writes it",
+    "time": "seconds and memory of each method on the same problem",
+    "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
+    "figures": "the figures of the documents",
+    "all": "all of these",
+    "report": "only write the report of what is in the folder of --out",
 }

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 import torchdeal
-from torchdeal.benchmark import BENCHMARKS
 from torchdeal.benchmark.plan import Plan, Settings, add_options, is_argument
+from torchdeal.benchmark.tables import Table, number, power  # noqa: F401
 from torchdeal.extras import optional
 from torchdeal.io.atomic import replacing
 from torchdeal.io.files import ImageFileError, check_place
@@ -37,24 +37,6 @@ R = TypeVar("R")
 
 JSON = "--json"
 PLOT_FORMATS = (".png", ".pdf", ".svg")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Printed in Markdown, aligned, so that people and documents can take it."""
-
-    head: Sequence[str]
-    rows: list[list[str]]
-    title: str = ""
-
-    def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
-        rule = [f"{'-' * (width - 1)}{':' if index else '-'}" for index, width in enumerate(widths)]
-        lines = [
-            " | ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in cells)
-            for cells in (enumerate(zip(row, widths, strict=True)) for row in (self.head, rule, *self.rows))
-        ]
-        return "\n".join([*filter(None, [self.title]), *(f"| {line} |" for line in lines)])
 
 
 def environment(device: str) -> Settings:
@@ -127,16 +109,6 @@ def estimate(distance: float | None) -> str:
     return "unknown" if distance is None else f"{distance:.1e}"
 
 
-def power(value: float) -> str:
-    """A power of ten, such as 1e-3."""
-    return f"{value:.0e}".replace("e-0", "e-")
-
-
-def number(value: float) -> str:
-    """Three digits, never as a power of ten."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
 @dataclass(frozen=True)
 class Benchmark(Generic[P, R]):
     """What makes one benchmark different from the others, and the command that all of them are."""
@@ -207,7 +179,7 @@ class Benchmark(Generic[P, R]):
         return f"torchdeal-benchmark-{self.name}-1"
 
     def _parse(self, arguments: Sequence[str], prog: str) -> argparse.Namespace:
-        parser = _Parser(prog, description=self.tool or BENCHMARKS[self.name], argument_default=argparse.SUPPRESS)
+        parser = _Parser(prog, description=self.tool, argument_default=argparse.SUPPRESS)
         add_options(parser, self.plan)
         parser.add_argument(JSON, action="store_true", help="print all results as JSON instead of tables")
         parser.add_argument("--save", metavar="FILE", type=Path, help="also write them to a JSON file, as they come")

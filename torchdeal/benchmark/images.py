@@ -83,6 +83,25 @@ def read_clean(path: Path, model: DEAL, crop: int | None = None) -> Tensor:
     return image
 
 
+def clean_image(path: Path, channels: int, crop: int | None = None) -> Tensor:
+    """The image in the file with so many channels, `(1, C, H, W)`, float32 in 0..1; only its centre if `crop` is given.
+
+    Colour becomes gray in 8 bits.
+    """
+    image = read_image(path)
+    if channels == 1 and image.shape[1] == 3:
+        image = luma((image * 255).round()).round() / 255
+    if image.shape[1] != channels:
+        raise ValueError(f"{path}: the image has {image.shape[1]} channels, {channels} are needed; {REMOVE}")
+    height, width = image.shape[2:]
+    if crop is None:
+        return image
+    if min(height, width) < crop:
+        raise ValueError(f"{path}: the image is {height} x {width}, at least {crop} x {crop} is needed; {REMOVE}")
+    top, left = (height - crop) // 2, (width - crop) // 2
+    return image[..., top : top + crop, left : left + crop].contiguous()
+
+
 def read_picture(kind: str, image: Path | None) -> np.ndarray:
     """`(H, W)` or `(H, W, 3)` in 0..1."""
     if image is None:

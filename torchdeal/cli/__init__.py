@@ -31,7 +31,10 @@ app.command(epilog=inpaint.EXAMPLES)(inpaint.inpaint)
 app.command(epilog=mri.EXAMPLES)(mri.mri)
 app.command(epilog=ct.EXAMPLES)(ct.ct)
 app.command(epilog=train.EXAMPLES)(train.train)
-app.add_typer(benchmark, name="benchmark")
+app.command(
+    add_help_option=False,  # --help is that of its own parser
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(benchmark)
 app.command()(info.info)
 
 

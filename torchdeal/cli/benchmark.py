@@ -1,26 +1,12 @@
-"""`deal benchmark ...`: each benchmark reads its own arguments."""
+"""`deal benchmark ...`: its arguments are read by a parser that needs no more than Python (see `benchmark/options`)."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import typer
 
-from torchdeal.benchmark import BENCHMARKS
 
-benchmark = typer.Typer(help="Measure, on this machine, what the documents claim.", no_args_is_help=True)
+def benchmark(context: typer.Context) -> None:
+    """Measure, on this machine, what the documents claim, beside other methods."""
+    from torchdeal.benchmark.command import run
 
-
-def _forward(context: typer.Context) -> None:
-    name = context.info_name
-    module = import_module(f"torchdeal.benchmark.{name}")
-    module.BENCHMARK.run(context.args, f"deal benchmark {name}")
-
-
-for _name, _about in BENCHMARKS.items():
-    benchmark.command(
-        _name,
-        help=_about,
-        add_help_option=False,  # --help is that of the parser
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(_forward)
+    run(context.args, "deal benchmark")

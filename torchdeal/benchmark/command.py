@@ -1,0 +1,114 @@
+"""`deal benchmark EXPERIMENT`: measure what is missing, keep it as it comes, and write the report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from torchdeal.benchmark import EXPERIMENTS
+from torchdeal.benchmark.core import Experiment, Say
+from torchdeal.benchmark.options import ALL, FIGURES, REPORT, Options, parse
+from torchdeal.benchmark.report import print_tables, write_report
+from torchdeal.benchmark.results import Results, environment
+from torchdeal.io.files import ImageFileError
+from torchdeal.io.printable import printable
+
+JSON = "--json"
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m torchdeal.benchmark") -> None:
+    """The command on a bare machine: what is wrong with the input ends it with one line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        run(arguments, prog)
+    except (ImageFileError, ImportError, ValueError, OSError, MemoryError) as error:
+        tell(f"Error: {error}", sys.stderr)
+        if JSON in arguments:
+            print(json.dumps({"error": str(error)}))
+        sys.exit(getattr(error, "exit_code", 1))
+
+
+def run(arguments: Sequence[str], prog: str) -> None:
+    """Measure and show, or raise what is wrong with the input. Ctrl-C says where the finished rows are."""
+    name, options, as_json = parse(arguments, prog, EXPERIMENTS)
+    say = _timed_lines()
+    try:
+        files = [options.out / f"{one}.json" for one in _measured(name, options, say)]
+    except KeyboardInterrupt:
+        tell(f"Interrupted: what was measured is in {options.out}; go on with --resume", sys.stderr)
+        sys.exit(130)
+    if as_json:
+        found = {path.stem: json.loads(path.read_text()) for path in files}
+        tell(json.dumps(found if name in (ALL, REPORT) else found.get(name), indent=1), sys.stdout)
+    else:
+        for path in files:
+            print_tables(Results.load(path), lambda text: tell(text, sys.stdout))
+    if files:
+        tell(f"The report is in {write_report(options.out)}.", sys.stderr)
+
+
+def _measured(name: str, options: Options, say: Say) -> list[str]:
+    """The experiments whose results are in the folder now."""
+    if name == REPORT:
+        return [one for one in EXPERIMENTS if (options.out / f"{one}.json").is_file()] or _nothing(options.out)
+    chosen = [one for one in EXPERIMENTS if one not in (ALL, REPORT)] if name == ALL else [name]
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    prepared = {one: _prepared(one, options) for one in chosen if one != FIGURES}  # what is refused is refused now
+    for one in chosen:
+        if one == FIGURES:
+            _draw(options, say)
+            continue
+        experiment, results = prepared[one]
+        results.environments.append(environment(options.device))
+        experiment.run(options, results, lambda results=results: results.save(options.out), say)
+        results.save(options.out)
+    return list(prepared)
+
+
+def _prepared(name: str, options: Options) -> tuple[Experiment, Results]:
+    """The experiment and the results to go on with."""
+    experiment: Experiment = import_module(f"torchdeal.benchmark.{name}").EXPERIMENT
+    fresh = Results(name, experiment.settings(options))
+    path = options.out / f"{name}.json"
+    if not path.exists():
+        return experiment, fresh
+    if not options.resume:
+        raise ValueError(f"{path} is there already: go on with it by --resume, or take another --out")
+    kept = Results.load(path)
+    if kept.experiment != name or kept.settings != fresh.settings:
+        different = [key for key in fresh.settings if kept.settings.get(key) != fresh.settings[key]]
+        raise ValueError(f"{path} was measured with another {' and '.join(different)}: take another --out")
+    return experiment, kept
+
+
+def _draw(options: Options, say: Say) -> None:
+    from torchdeal.benchmark.figures import draw_all
+
+    draw_all(options.out / FIGURES, device=options.device, quick=options.quick, say=say)
+
+
+def _nothing(folder: Path) -> list[str]:
+    raise ValueError(f"{folder}: there are no results of deal benchmark in this folder; see --out")
+
+
+def _timed_lines() -> Say:
+    started = time.perf_counter()
+
+    def say(line: str) -> None:
+        tell(f"[{time.perf_counter() - started:7.1f} s] {line}", sys.stderr)
+
+    return say
+
+
+def tell(text: str, stream: TextIO) -> None:
+    """A line, or several; names of files are shown, whatever they hold."""
+    print(printable(text, keep="\n"), file=stream, flush=True)

@@ -1,0 +1,120 @@
+"""Experiments that are tables of methods and cells: what is missing in the results is measured, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from torch import Tensor
+
+from torchdeal.benchmark.core import Cell, Method, Problem, Save, Say, answers, batches
+from torchdeal.benchmark.methods import default_methods, find_method, with_parameters
+from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.pictures import keep_pictures
+from torchdeal.benchmark.results import Results, Row, Values
+from torchdeal.benchmark.standings import comparison_sections
+from torchdeal.benchmark.tables import Section
+from torchdeal.benchmark.tuning import known_parameters, tuned_parameters
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An experiment that is a table of methods and cells."""
+
+    about: str
+    cells: Callable[[Options], Iterator[Cell]]
+    protocol: str
+
+    def settings(self, options: Options) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "quick": options.quick,
+            "limit": options.limit,
+            "tolerance": options.tolerance,
+            "max_iterations": options.max_iterations,
+        }
+
+    def run(self, options: Options, results: Results, save: Save, say: Say) -> None:
+        cells = [cell for cell in self.cells(options) if options.chosen(cell.name)]
+        if not cells:
+            raise ValueError(f"there is no such cell; choose from {'; '.join(c.name for c in self.cells(options))}")
+        for cell in cells:
+            results.cells[cell.name] = {"table": cell.table, "column": cell.column}
+            Measuring(cell, options, results, save, say).run()
+
+    def sections(self, results: Results) -> Iterator[Section]:
+        return comparison_sections(results)
+
+
+@dataclass
+class Measuring:
+    """One cell: its problems, and each method on them."""
+
+    cell: Cell
+    options: Options
+    results: Results
+    save: Save
+    say: Say
+    pictured: Sequence[str] = ()  # images whose answers are kept
+
+    def run(self) -> None:
+        """Whatever is missing."""
+        try:
+            problems = self.cell.problems()
+        except Unavailable as error:
+            self._leave_out("deal", error)
+            return
+        self.pictured = list(dict.fromkeys(problem.image for problem in problems))[: self.options.pictures]
+        for name in self.options.methods or default_methods(self.cell.kind, self.options.quick):
+            missing = [p for p in problems if not self.results.has(self.cell.name, p.image, p.variant, name)]
+            try:
+                if missing:
+                    self._measure(name, missing)
+            except Unavailable as error:
+                self._leave_out(name, error)
+
+    def _leave_out(self, name: str, error: Unavailable) -> None:
+        self.results.reasons.setdefault(self.cell.name, {})[name] = str(error)
+        self.save()
+        self.say(f"{self.cell.name}, {name}: {error}")
+
+    def _measure(self, name: str, problems: list[Problem]) -> None:
+        method = find_method(name, self.cell, self.options)
+        method = self._with_parameters(name, method)
+        self.results.weights.setdefault(name, {}).update(getattr(method, "weights", {}))
+        for batch in batches(problems, self.options.device):
+            self._add(name, batch, answers(method, batch, self.cell, self.options.device))
+            self.save()
+        levels = [row.values["psnr"] for row in self.results.select(self.cell.name, name)]
+        self.say(f"{self.cell.name}, {name}: {fmean(levels):.2f} dB, the mean over {len(levels)}")
+
+    def _with_parameters(self, name: str, method: Method) -> Method:
+        """Those that were chosen before, else those of the package, else those that are best on the tuning images."""
+        group = self.cell.tuned_as or self.cell.name
+        kept = self.results.parameters.setdefault(group, {})
+        if name not in kept and not self.options.tune:
+            kept.update(known_parameters(self.results.experiment, group, name, method))
+        if name not in kept and self.cell.tuning and not self.options.quick:
+            kept.update({name: tuned_parameters(method, self.cell, self.options, self.say)})
+            self.save()
+        return with_parameters(method, kept.get(name, {}))
+
+    def _add(self, name: str, batch: Sequence[Problem], found: list[tuple[Tensor, Values]]) -> None:
+        for problem, (x, values) in zip(batch, found, strict=True):
+            level = self.cell.score(x, problem.clean)
+            place = len(self.results.environments) - 1
+            row = Row(self.cell.name, problem.image, name, {"psnr": level, **values}, problem.variant, place)
+            self.results.add(row)
+            label = ", ".join(filter(None, [self.cell.name, name, problem.image, problem.variant]))
+            self.say(f"{label}: {describe(row.values)}")
+            if problem.image in self.pictured:
+                keep_pictures(self.options, self.results.experiment, row, x, problem)
+
+
+def describe(values: Values) -> str:
+    """A row for people."""
+    run = f", {values['status']}, {values['iterations']} iterations" if "status" in values else ""
+    return f"{values['psnr']:.2f} dB{run}, {values['seconds']:.3g} s"

@@ -1,0 +1,170 @@
+"""The filters of W and W_mask as single convolutions, and what W^T W does to an impulse and to each frequency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from torchdeal.benchmark.figures.style import (
+    BLACK,
+    FULL,
+    MAGNITUDES,
+    SIGNED,
+    SMALL,
+    VERMILION,
+    bare,
+    page,
+    place,
+    scale_bar,
+    show,
+    styled,
+)
+from torchdeal.benchmark.figures.study import Study
+from torchdeal.model.filters import REACH, Bank, impulse_responses
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ACROSS = 16  # filters in a row
+GAP_ACROSS, GAP_DOWN = 2, 7  # pixels between filters; the number of a filter stands above it
+TORUS = 128  # pixels: W^T W is shown on a periodic picture of this size
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The filters of a bank, those of the largest energy first."""
+
+    channels: np.ndarray  # (N,), their numbers
+    values: np.ndarray  # (N, 25, 25)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """`W^T W` on a periodic picture of n x n pixels, on which it is a convolution."""
+
+    impulse: np.ndarray  # what it makes of an impulse, in the middle, (49, 49)
+    eigenvalues: np.ndarray  # one for each frequency, 0 in the middle, (n, n)
+
+
+def effective_kernels(bank: Bank) -> Kernels:
+    """The layers of a bank for gray pictures as one layer of 25 x 25 filters."""
+    with torch.no_grad():
+        values = impulse_responses(bank)[:, 0].cpu().numpy()
+    channels = np.argsort(-np.square(values).sum((1, 2)), kind="stable")
+    return Kernels(channels, values[channels])
+
+
+def spectrum(bank: Bank, size: int = TORUS) -> Spectrum:
+    """The eigenvalue at a frequency is `sum_c |f_c|^2`, with f_c the transfer function of filter c."""
+    transfer = np.fft.fft2(effective_kernels(bank).values, (size, size))
+    eigenvalues = np.square(np.abs(transfer)).sum(0)
+    impulse = np.fft.fftshift(np.fft.ifft2(eigenvalues).real)
+    middle = slice(max(size // 2 - 2 * REACH, 0), size // 2 + 2 * REACH + 1)
+    return Spectrum(impulse[middle, middle], np.fft.fftshift(eigenvalues))
+
+
+@styled
+def draw_filters(study: Study) -> Figure:
+    """All filters of W."""
+    return _draw_bank(study.weights.filters)
+
+
+@styled
+def draw_mask_filters(study: Study) -> Figure:
+    """All filters of W_mask."""
+    return _draw_bank(study.weights.mask_filters)
+
+
+@styled
+def draw_spectrum(study: Study) -> Figure:
+    """The response to an impulse, the eigenvalues by frequency, and in order."""
+    found = spectrum(study.weights.filters)
+    size, gap, top = 1.75, 0.62, 0.22
+    figure = page(FULL, top + size + 0.34)
+    axes = [place(figure, 0.02 + index * (size + gap), top, size, size) for index in range(2)]
+    bars = [place(figure, 0.02 + index * (size + gap) + size + 0.04, top, 0.06, size) for index in range(2)]
+    _draw_impulse(axes[0], bars[0], found)
+    _draw_eigenvalues(axes[1], bars[1], found)
+    left = 2 * (size + gap) + 0.12
+    _draw_sorted(place(figure, left, top, FULL - left - 0.06, size), found)
+    return figure
+
+
+def _draw_bank(bank: Bank) -> Figure:
+    kernels = effective_kernels(bank)
+    mosaic, corners = _mosaic(kernels.values)
+    bottom = 0.26  # inches
+    height = FULL * mosaic.shape[0] / mosaic.shape[1]
+    figure = page(FULL, height + bottom)
+    axes = place(figure, 0, 0, FULL, height)
+    limit = np.abs(kernels.values).max() / 2  # half: the strongest pixels of a few filters would hide the other filters
+    image = show(axes, mosaic, cmap=SIGNED, vmin=-limit, vmax=limit)
+    for channel, (row, column) in zip(kernels.channels, corners, strict=True):
+        middle = column + kernels.values.shape[2] / 2 - 0.5
+        axes.text(middle, row - 1.2, str(channel), ha="center", va="baseline", fontsize=4.5, color="#444444")
+    bar = place(figure, FULL / 2 - 1, height + 0.05, 2, 0.06)
+    scale_bar(bar, image, orientation="horizontal", extend="both", ticks=[-limit, 0, limit], format="{x:.2g}")
+    return figure
+
+
+def _mosaic(values: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """One picture of all filters, with nothing between them; and where the first pixel of each is."""
+    count, height, width = values.shape
+    down, across = height + GAP_DOWN, width + GAP_ACROSS
+    rows = -(-count // ACROSS)
+    mosaic = np.full((rows * down, ACROSS * across - GAP_ACROSS), np.nan)
+    corners = [(index // ACROSS * down + GAP_DOWN, index % ACROSS * across) for index in range(count)]
+    for value, (row, column) in zip(values, corners, strict=True):
+        mosaic[row : row + height, column : column + width] = value
+    return mosaic, corners
+
+
+def _draw_impulse(axes: Axes, bar: Axes, found: Spectrum) -> None:
+    reach = len(found.impulse) // 2
+    limit = np.abs(found.impulse).max()
+    edges = (-reach - 0.5, reach + 0.5, reach + 0.5, -reach - 0.5)
+    image = show(axes, found.impulse, cmap=SIGNED, vmin=-limit, vmax=limit, extent=edges)
+    axes.set_title(r"$\mathbf{W}^\top\mathbf{W}\,\mathbf{e}_0$")
+    axes.set(xlabel="pixels", xticks=[-20, 0, 20])
+    scale_bar(bar, image)
+
+
+def _draw_eigenvalues(axes: Axes, bar: Axes, found: Spectrum) -> None:
+    lowest = 10.0 ** np.floor(np.log10(np.sort(found.eigenvalues.ravel())[1]))
+    image = show(
+        axes, found.eigenvalues.clip(lowest), norm="log", clim=(lowest, 1), cmap=MAGNITUDES, extent=(-1, 1, 1, -1)
+    )
+    axes.set_title("Eigenvalues by frequency")
+    axes.set(xlabel="frequency", xticks=[-1, 0, 1], xticklabels=[r"$-\pi$", "0", r"$\pi$"])
+    scale_bar(bar, image)
+
+
+def _draw_sorted(axes: Axes, found: Spectrum) -> None:
+    values = np.sort(found.eigenvalues.ravel())[::-1]
+    zero, rest = values[-1], values[:-1]
+    floor = rest[-1] / 10
+    axes.semilogy(np.arange(1, len(values)), rest, color=BLACK)
+    axes.semilogy([len(values)], [floor], "o", color=VERMILION, clip_on=False)
+    axes.annotate(
+        f"one eigenvalue\nis 0 (rounding: {abs(zero):.0e})",
+        (len(values), floor),
+        (-8, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontsize=SMALL,
+        color=VERMILION,
+    )
+    axes.set(xlim=(0, len(values) * 1.02), xlabel="rank", title="Eigenvalues in order")
+    axes.set_xticks([1, len(values)], ["1", f"{len(values)}"])
+
+
+def show_kernel(axes: Axes, kernel: np.ndarray) -> None:
+    """A single filter, on a scale of its own, where 0 is gray."""
+    limit = np.abs(kernel).max()
+    show(axes, kernel, cmap=SIGNED, vmin=-limit, vmax=limit, aspect="equal")
+    bare(axes)

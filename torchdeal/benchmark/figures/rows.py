@@ -1,0 +1,100 @@
+"""Rows of the inverse of A: of which pixels of the noisy picture a pixel of the result is the weighted mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from torchdeal.benchmark.figures.style import (
+    FULL,
+    GAP,
+    LINE,
+    MAGNITUDES,
+    ORANGE,
+    SMALL,
+    VERMILION,
+    caption,
+    page,
+    place,
+    scale_bar,
+    show,
+    styled,
+)
+from torchdeal.benchmark.figures.study import Denoising, Study, picture_of
+from torchdeal.operators import Identity
+from torchdeal.reconstruct import AttentiveSystem
+from torchdeal.solvers import conjugate_gradient
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRECISION = 1e-8  # of the linear solves, relative
+REACH = 12  # pixels around a pixel that are shown
+Pixel = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """A pixel of the result, and its row of the inverse."""
+
+    pixel: Pixel
+    weights: np.ndarray  # (H, W); they add up to 1
+
+    @property
+    def averaged(self) -> float:
+        """Of how many pixels with equal weights the mean would have as little noise."""
+        return float(1 / np.square(self.weights).sum())
+
+
+def inverse_rows(denoising: Denoising, pixels: list[Pixel]) -> list[WeightedMean]:
+    """`A(x)^-1 e_n` at the solution x, for each pixel n: `x[n] = <A(x)^-1 e_n, y>`, since A is symmetric."""
+    height, width = denoising.x.shape[2:]
+    units = denoising.x.new_zeros(len(pixels), 1, height, width)
+    for unit, (row, column) in zip(units, pixels, strict=True):
+        unit[0, row, column] = 1
+    with torch.no_grad():
+        weights, level = denoising.weights, denoising.level
+        system = AttentiveSystem.of(weights, Identity(), units, weights.lam(level), weights.alpha(level))
+        apply = system.precise(denoising.x.expand_as(units)).apply
+        found = conjugate_gradient(apply, units, tolerance=PRECISION, max_iterations=2000).x
+    return [WeightedMean(pixel, row[0].cpu().numpy()) for pixel, row in zip(pixels, found, strict=True)]
+
+
+def telling_pixels(picture: np.ndarray) -> dict[str, Pixel]:
+    """A pixel on an edge, in texture, and in a flat place, by the structure tensor of the picture around it."""
+    rows, columns = np.gradient(picture)
+    across, down, mixed = (_smoothed(product) for product in (rows * rows, columns * columns, rows * columns))
+    energy = across + down
+    coherence = np.hypot(across - down, 2 * mixed) / np.maximum(energy, 1e-12)
+    scores = {"Edge": energy * coherence**4, "Texture": energy * (1 - coherence) ** 2, "Flat": -energy}
+    inside = slice(REACH, -REACH)
+    places = {}
+    for name, score in scores.items():
+        row, column = np.unravel_index(int(score[inside, inside].argmax()), score[inside, inside].shape)
+        places[name] = (int(row) + REACH, int(column) + REACH)
+    return places
+
+
+@styled
+def draw_rows(study: Study) -> Figure:
+    """Where the pixels are; then, around each, the noisy picture, the result, and the weights."""
+    denoising = study.denoising
+    noisy, result = picture_of(denoising.noisy), picture_of(denoising.x)
+    pixels = telling_pixels(result)
+    means = inverse_rows(denoising, list(pixels.values()))
+    tile, bar = 1.02, 0.4
+    left = FULL - 3 * (tile + GAP) - bar
+    top = LINE + 0.06
+    figure = page(FULL, top + 3 * (tile + GAP) + LINE)
+    return figure
+
+
+def _smoothed(values: np.ndarray, reach: int = 3) -> np.ndarray:
+    """Means over a square window, mirrored at the border."""
+    table = np.pad(values, reach, mode="symmetric").cumsum(0).cumsum(1)
+    table = np.pad(table, ((1, 0), (1, 0)))
+    size = 2 * reach + 1
+    return (table[size:, size:] - table[:-size, size:] - table[size:, :-size] + table[:-size, :-size]) / size**2

@@ -1,0 +1,130 @@
+"""What `deal benchmark` can be told: one parser for all experiments."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
+
+ALL, REPORT, FIGURES = "all", "report", "figures"
+MOST_THREADS = 1024  # torch does not survive many more
+QUICK_IMAGES = 2
+
+
+class UsageError(ValueError):
+    """Arguments that do not belong to the command."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is to be measured, where, and where it is kept. Raises ValueError for what cannot be."""
+
+    out: Path
+    data: Path | None = None
+    methods: tuple[str, ...] = ()  # none: all of them
+    cells: tuple[str, ...] = ()  # parts of their names; none: all
+    limit: int | None = None
+    quick: bool = False
+    resume: bool = False
+    tune: bool = False
+    images: Path | None = None
+    sigmas: tuple[float, ...] = ()
+    model: str | None = None
+    peers_dir: Path | None = None
+    pictures: int = 0
+    tolerance: float = DEFAULT_TOLERANCE
+    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    repeats: int = 3
+    device: str = "auto"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.device == "auto":
+            object.__setattr__(self, "device", "cuda" if torch.cuda.is_available() else "cpu")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("no CUDA device is available: use --device cpu")
+        for name in ("data", "images", "peers_dir"):
+            folder = getattr(self, name)
+            if folder is not None and not folder.is_dir():
+                raise ValueError(f"{folder}: no such folder; see --{name.replace('_', '-')}")
+        least = {"limit": 1, "pictures": 0, "max_iterations": 1, "repeats": 1, "threads": 1}
+        for name, bound in least.items():
+            number = getattr(self, name)
+            if number is not None and number < bound:
+                raise ValueError(f"{name.replace('_', '-')} must be at least {bound}, got {number}")
+        if self.threads is not None and self.threads > MOST_THREADS:
+            raise ValueError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
+        for name, number in [("tolerance", self.tolerance), *(("sigmas", sigma) for sigma in self.sigmas)]:
+            if not 0 < number < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {number:g}")
+
+    def folder(self, *names: str) -> Path:
+        """A folder or file of the data."""
+        if self.data is None:
+            raise ValueError("give the folder that holds test/ and kernels/: --data DIR")
+        return self.data.joinpath(*names)
+
+    def chosen(self, cell: str) -> bool:
+        """Whether a cell is to be measured."""
+        return not self.cells or any(part.casefold() in cell.casefold() for part in self.cells)
+
+    def images_at_most(self, names: Sequence[Any]) -> list[Any]:
+        """The first of a list, as many as are wanted."""
+        return list(names[: self.limit or (QUICK_IMAGES if self.quick else None)])
+
+
+def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -> tuple[str, Options, bool]:
+    """The experiment, its options, and whether results are to be printed as JSON."""
+    parser = _Parser(
+        prog,
+        description="Measure the tables and figures of the documents, beside other methods, and keep what was found.",
+        epilog="\n".join(f"  {name:12} {about}" for name, about in experiments.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("experiment", choices=list(experiments), metavar="EXPERIMENT", help="one of those below")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where results and report go (default: benchmark)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
+    for flags, settings in _OPTIONS.items():
+        parser.add_argument(flags, **settings)
+    given = vars(parser.parse_args(arguments))
+    name, as_json = given.pop("experiment"), given.pop("json", False)
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    if "methods" in lists:  # with commas, too
+        lists["methods"] = tuple(part for text in lists["methods"] for part in text.split(",") if part)
+    return name, Options(**{"out": Path("benchmark"), **given, **lists}), as_json
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--data": {"type": Path, "metavar": "DIR", "help": "the folder that holds test/, train/ and kernels/"},
+    "--methods": {"nargs": "+", "metavar": "NAME", "help": "only these; by default ours and all competitors"},
+    "--cells": {"nargs": "+", "metavar": "TEXT", "help": "only the cells of tables whose names contain one of these"},
+    "--limit": {"type": int, "metavar": "N", "help": "the first so many images of each set only"},
+    "--quick": {"action": "store_true", "help": "small crops of few images, in minutes: a trial, not the protocol"},
+    "--resume": {"action": "store_true", "help": "go on with what is in the folder of --out"},
+    "--tune": {"action": "store_true", "help": "choose the parameters of all methods anew, on the tuning images"},
+    "--images": {"type": Path, "metavar": "DIR", "help": "denoising: your own folder of clean images"},
+    "--sigmas": {"nargs": "+", "type": float, "metavar": "S", "help": "denoising: noise levels on the 0..255 scale"},
+    "--model": {"metavar": "FILE", "help": "weights in place of the bundled ones"},
+    "--peers-dir": {"type": Path, "metavar": "DIR", "help": "weights of competitors"},
+    "--pictures": {"type": int, "metavar": "N", "help": "keep the answers for the first N images of each cell"},
+    "--tolerance": {"type": float, "metavar": "T", "help": f"of our runs (default: {DEFAULT_TOLERANCE:g})"},
+    "--max-iterations": {"type": int, "metavar": "N", "help": f"of our runs (default: {DEFAULT_MAX_ITERATIONS})"},
+    "--repeats": {"type": int, "metavar": "N", "help": "runs of which times are medians (default: 3)"},
+    "--device": {"choices": ("auto", "cpu", "cuda"), "help": "auto, the default, takes CUDA where there is one"},
+    "--threads": {"type": int, "metavar": "N", "help": "CPU threads; by default those of torch"},
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")

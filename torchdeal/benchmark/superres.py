@@ -1,0 +1,87 @@
+"""Super-resolution of colour images: two factors, three noise levels, four blur kernels that are averaged.
+
+Parameters are chosen on images of the training set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdeal.benchmark.comparison import Comparison
+from torchdeal.benchmark.core import Cell, Problem, middle
+from torchdeal.benchmark.images import clean_image, list_images
+from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.simulated import downsampled, read_kernel
+from torchdeal.operators import Downsample
+from torchdeal.training.data import read_pictures
+
+KERNELS_FILE, KERNELS = "kernels_12.npz", (0, 1, 2, 3)
+SCALES = (2, 3)
+PAPER = {2.55: (15.0, 0.28), 7.65: (15.0, 2.5), 12.75: (15.0, 5.5)}  # noise on the 0..255 scale: sigma and lam
+CROP, QUICK_CROP = 256, 48
+TUNING_FILE, TUNING_IMAGES = "bsd400.tar", 8
+PROTOCOL = (
+    "Centres of CBSD68, 256 x 256 (255 for x3), circular blur by isotropic Gaussians of deviation 0.7, 1.2, 1.6, 2.0, "
+    "every s-th pixel, white noise by numpy.random.RandomState(0). Means over images and kernels. Parameters are "
+    "chosen for each factor and noise level on eight training images."
+)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """A column for each factor and noise level."""
+    for scale in SCALES:
+        side = (QUICK_CROP if options.quick else CROP) // scale * scale
+        operators = {number: Downsample(scale, _kernel(options, number)) for number in KERNELS}
+        if options.quick:
+            operators = {1: operators[1]}
+        for noise in PAPER:
+            yield Cell(
+                name=f"x{scale}, noise {noise:g}",
+                table="Super-resolution, colour: CBSD68 crops",
+                column=f"x{scale}, noise {noise:g}",
+                kind="superres",
+                channels=3,
+                problems=partial(_problems, options, operators, noise, side),
+                tuning=partial(_tuning, options, operators, noise, side),
+                paper=PAPER[noise],
+            )
+
+
+def _problems(options: Options, operators: dict[int, Downsample], noise: float, side: int) -> list[Problem]:
+    paths = options.images_at_most(list_images(options.folder("test", "CBSD68")))
+    images = {path.stem: clean_image(path, 3, side) for path in paths}
+    return [
+        downsampled(name, clean, operator, noise, f"kernel {number}")
+        for number, operator in operators.items()
+        for name, clean in images.items()
+    ]
+
+
+def _tuning(options: Options, operators: dict[int, Downsample], noise: float, side: int) -> list[Problem]:
+    """Each image with one of the kernels."""
+    images = _training_images(options.folder("train", TUNING_FILE))
+    numbers = list(operators)
+    return [
+        downsampled(f"{index}", middle(clean, side).contiguous(), operators[numbers[index % len(numbers)]], noise)
+        for index, clean in enumerate(images)
+    ]
+
+
+@cache
+def _training_images(path: Path) -> list[Tensor]:
+    """Eight, from all over the file."""
+    pictures, _ = read_pictures([path], channels=3, smallest=CROP)
+    step = max(1, len(pictures) // TUNING_IMAGES)
+    return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TUNING_IMAGES]]
+
+
+def _kernel(options: Options, number: int):
+    return read_kernel(options.folder("kernels", KERNELS_FILE), number)
+
+
+EXPERIMENT = Comparison("Super-resolution of colour images.", cells, PROTOCOL)
