@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdeal.benchmark.core import Cell, Method, Problem, Save, Say, answers, batches
-from torchdeal.benchmark.methods import default_methods, find_method, with_parameters
+from torchdeal.benchmark.methods import TUNED_AS, default_methods, find_method, with_parameters
 from torchdeal.benchmark.options import Options
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.pictures import keep_pictures
@@ -43,7 +43,11 @@ class Comparison:
             raise ValueError(f"there is no such cell; choose from {'; '.join(c.name for c in self.cells(options))}")
         for cell in cells:
             results.cells[cell.name] = {"table": cell.table, "column": cell.column}
-            Measuring(cell, options, results, save, say).run()
+            self.measure(cell, options, results, save, say)
+
+    def measure(self, cell: Cell, options: Options, results: Results, save: Save, say: Say) -> None:
+        """What is missing in a cell."""
+        Measuring(cell, options, results, save, say).run()
 
     def sections(self, results: Results) -> Iterator[Section]:
         return comparison_sections(results)
@@ -69,7 +73,8 @@ class Measuring:
             return
         self.pictured = list(dict.fromkeys(problem.image for problem in problems))[: self.options.pictures]
         for name in self.options.methods or default_methods(self.cell.kind, self.options.quick):
-            missing = [p for p in problems if not self.results.has(self.cell.name, p.image, p.variant, name)]
+            measured = {(row.image, row.variant) for row in self.results.select(self.cell.name, name)}
+            missing = [problem for problem in problems if (problem.image, problem.variant) not in measured]
             try:
                 if missing:
                     self._measure(name, missing)
@@ -93,7 +98,7 @@ class Measuring:
 
     def _with_parameters(self, name: str, method: Method) -> Method:
         """Those that were chosen before, else those of the package, else those that are best on the tuning images."""
-        group = self.cell.tuned_as or self.cell.name
+        group, name = self.cell.tuned_as or self.cell.name, TUNED_AS.get(name, name)
         kept = self.results.parameters.setdefault(group, {})
         if name not in kept and not self.options.tune:
             kept.update(known_parameters(self.results.experiment, group, name, method))

@@ -27,7 +27,8 @@ Save = Callable[[], None]
 Method = Any  # a frozen dataclass that is called as a denoiser or as a solver; its parameters are `tunable` fields
 
 DENOISING = "denoising"
-PIXELS_AT_ONCE = {"cuda": 2**21, "cpu": 0}  # on a CPU one image after the other is as quick
+# More make nothing quicker, and a batch is done when its slowest image is. A CPU has enough to do with one image.
+PIXELS_AT_ONCE = {"cuda": 2**18, "cpu": 0}
 
 
 @dataclass(frozen=True)

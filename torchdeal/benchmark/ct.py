@@ -22,9 +22,9 @@ NOISE = 0.01  # relative to the largest value of the sinogram
 SIZE, QUICK_SIZE = 256, 48
 FOR_TUNING = 2  # the first slices
 PROTOCOL = (
-    "Chest slices of 512 x 512, averaged to 256 x 256, parallel beams, angles evenly over 180 degrees, white noise of 1 % "
-    "of the largest projection by numpy.random.RandomState(0). Parameters are chosen on the first two slices; the others "
-    "are reported."
+    "Chest slices of 512 x 512, averaged to 256 x 256, parallel beams, angles evenly over 180 degrees, white noise of "
+    "1 % of the largest projection by numpy.random.RandomState(0). Parameters are chosen on the first two slices, the "
+    "others are reported."
 )
 
 

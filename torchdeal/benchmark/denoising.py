@@ -15,8 +15,8 @@ from torchdeal.benchmark.simulated import noisy
 SIGMAS = (5.0, 15.0, 25.0, 50.0)
 CROP, QUICK_CROP = 256, 96
 PROTOCOL = (
-    "White noise by numpy.random.RandomState(0) for each image, (1, H, W) or (H, W, 3), not clipped. PSNR of the answer "
-    "clipped to 0..1; means over images."
+    "White noise by numpy.random.RandomState(0) for each image, (1, H, W) or (H, W, 3), not clipped. PSNR of the "
+    "answer clipped to 0..1; means over images."
 )
 
 

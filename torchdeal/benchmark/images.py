@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.io import files
 from torchdeal.io.checkpoint import default_weights
 from torchdeal.io.images import luma, to_tensor
@@ -108,7 +109,8 @@ def read_picture(kind: str, image: Path | None) -> np.ndarray:
         try:
             from skimage import data
         except ImportError:
-            raise ValueError("the pictures need scikit-image: pip install 'torchdeal[demo]', or give --image") from None
+            remedy = "pip install 'torchdeal[demo]', or give a folder by --images"
+            raise Unavailable(f"the pictures need scikit-image: {remedy}") from None
         return getattr(data, PICTURES[kind])() / 255.0
     file = files.read(image)
     if file.frames > 1:
@@ -117,8 +119,18 @@ def read_picture(kind: str, image: Path | None) -> np.ndarray:
     if kind == "gray":
         return (picture if len(picture) == 1 else luma(picture))[0].numpy()
     if len(picture) != 3:
-        raise ValueError(f"{image}: the image is gray; use --kind gray")
+        raise Unavailable(f"{image}: the image is gray")
     return picture.permute(1, 2, 0).numpy()
+
+
+def sample_picture(folder: Path | None, channels: int, size: int) -> tuple[str, Tensor]:
+    """The name of a picture and its centre, float32 `(1, C, size, size)` in 0..1.
+
+    It is the first one in the folder; without a folder, one of scikit-image.
+    """
+    kind, path = "gray" if channels == 1 else "color", list_images(folder)[0] if folder else None
+    picture = fit(read_picture(kind, path), size)
+    return path.stem if path else PICTURES[kind], to_tensor(picture)[0].float()
 
 
 def fit(picture: np.ndarray, size: int) -> np.ndarray:

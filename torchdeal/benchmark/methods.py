@@ -31,6 +31,7 @@ OURS = {
     "deal-rule": "ours, sigma and lam from the noise alone",
     "deal-paper": "ours, sigma and lam of the paper",
 }
+TUNED_AS = {"deal-light": "deal"}  # takes the parameters of the other
 SLOW = ("mmr", "epll")  # minutes for an image on a CPU
 BUNDLED = {1: "gray", 3: "color"}  # weights by the channels of the images
 
@@ -58,8 +59,8 @@ class OurSolver:
     weights: dict[str, str]
     tolerance: float
     max_iterations: int
-    sigma: float = tunable(15.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.5, 15.0, 18.0, 22.0, 27.0, 33.0, 40.0)
-    strength: float = tunable(1.0, *(2.0 ** (k / 3) for k in range(-12, 13)))
+    sigma: float = tunable(15.0, 4.0, 5.0, 7.0, 10.0, 12.5, 15.0, 20.0, 28.0, 40.0)
+    strength: float = tunable(1.0, *(2.0 ** (k / 2) for k in range(-8, 9)))
 
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Solution:
         return self._solve(y, H, sigma=self.sigma / 255, lam=self.strength * self.rule_lam(y, H, noise))

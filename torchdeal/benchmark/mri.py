@@ -31,10 +31,11 @@ COILS = 15
 KNEES_FOR_TUNING, FASTMRI_FOR_TUNING = 5, 10  # the first ones
 CONTRASTS = ("PD", "PDFS")
 PROTOCOL = (
-    "Real images, the largest value 1, k-space by the orthonormal Fourier transform, whole columns at random (4 x with 8 %, "
-    "8 x with 4 % in the middle), noise 0.002 on real and imaginary part by numpy.random.RandomState(0), PSNR of the "
-    "centre of 320 x 320. Knee images: coils simulated on a ring; parameters chosen on the first 5, the others reported. "
-    "fastMRI: the middle slices, magnitude of all coils; parameters chosen on the first 10 files, the next 50 reported."
+    "Real images, the largest value 1, k-space by the orthonormal Fourier transform, whole columns at random (4 x with "
+    "8 %, 8 x with 4 % in the middle), noise 0.002 on real and imaginary part by numpy.random.RandomState(0), PSNR of "
+    "the centre of 320 x 320. Knee images: coils simulated on a ring; parameters chosen on the first 5, the others "
+    "reported. fastMRI: the middle slices, magnitude of all coils; parameters chosen on the first 10 files, the next "
+    "50 reported."
 )
 
 

@@ -40,11 +40,6 @@ class Row:
     variant: str = ""  # where a cell has an image several times, such as with several kernels
     environment: int = 0  # which of `Results.environments`
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What is measured once."""
-        return self.cell, self.image, self.variant, self.method
-
 
 @dataclass
 class Results:
@@ -63,10 +58,6 @@ class Results:
         """Keep a row; it is the word that counts about a method that could not run before."""
         self.rows.append(row)
         self.reasons.get(row.cell, {}).pop(row.method, None)
-
-    def has(self, cell: str, image: str, variant: str, method: str) -> bool:
-        """Whether this was measured."""
-        return any(row.key == (cell, image, variant, method) for row in self.rows)
 
     def select(self, cell: str, method: str) -> list[Row]:
         """The rows of a method in a cell."""

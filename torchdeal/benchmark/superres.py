@@ -24,11 +24,11 @@ KERNELS_FILE, KERNELS = "kernels_12.npz", (0, 1, 2, 3)
 SCALES = (2, 3)
 PAPER = {2.55: (15.0, 0.28), 7.65: (15.0, 2.5), 12.75: (15.0, 5.5)}  # noise on the 0..255 scale: sigma and lam
 CROP, QUICK_CROP = 256, 48
-TUNING_FILE, TUNING_IMAGES = "bsd400.tar", 8
+TUNING_FILE, TUNING_IMAGES = "bsd400.tar", 4
 PROTOCOL = (
     "Centres of CBSD68, 256 x 256 (255 for x3), circular blur by isotropic Gaussians of deviation 0.7, 1.2, 1.6, 2.0, "
     "every s-th pixel, white noise by numpy.random.RandomState(0). Means over images and kernels. Parameters are "
-    "chosen for each factor and noise level on eight training images."
+    "chosen for each factor and noise level on four training images, one for each kernel."
 )
 
 
@@ -74,7 +74,7 @@ def _tuning(options: Options, operators: dict[int, Downsample], noise: float, si
 
 @cache
 def _training_images(path: Path) -> list[Tensor]:
-    """Eight, from all over the file."""
+    """From all over the file."""
     pictures, _ = read_pictures([path], channels=3, smallest=CROP)
     step = max(1, len(pictures) // TUNING_IMAGES)
     return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TUNING_IMAGES]]

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from torchdeal.io.printable import printable
+
+
+class Best(str):
+    """An entry of a table that is to be seen first: it is bold."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -11,17 +20,27 @@ class Table:
     """In Markdown, aligned, so that people and documents can take it."""
 
     head: Sequence[str]
-    rows: list[list[str]]
+    rows: Sequence[Sequence[str]]
     title: str = ""
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
+        return "\n\n".join(filter(None, [markdown_text(self.title), self.grid()]))
+
+    def grid(self) -> str:
+        """Without its title."""
+        lines = [[_entry(text) for text in line] for line in (self.head, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rule = [f"{'-' * (width - 1)}{':' if index else '-'}" for index, width in enumerate(widths)]
-        lines = [
-            " | ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in cells)
-            for cells in (enumerate(zip(row, widths, strict=True)) for row in (self.head, rule, *self.rows))
-        ]
-        return "\n".join([*filter(None, [self.title]), *(f"| {line} |" for line in lines)])
+        lines.insert(1, rule)
+        return "\n".join(
+            "| {} |".format(
+                " | ".join(
+                    text.rjust(width) if index else text.ljust(width)
+                    for index, (text, width) in enumerate(zip(line, widths, strict=True))
+                )
+            )
+            for line in lines
+        )
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,8 @@ class Section:
     text: str = ""  # paragraphs, before the tables
     tables: list[Table] = field(default_factory=list)
     details: list[Table] = field(default_factory=list)  # for those who look closer: values of each image, say
+    further: list[Table] = field(default_factory=list)  # after the tables, in the report only
+    notes: list[str] = field(default_factory=list)  # sentences, after the tables
 
 
 def number(value: float) -> str:
@@ -42,3 +63,14 @@ def number(value: float) -> str:
 def power(value: float) -> str:
     """A power of ten, such as 1e-3."""
     return f"{value:.0e}".replace("e-0", "e-")
+
+
+def markdown_text(text: str) -> str:
+    """The text as Markdown shows it: names of files hold what they want, and it is not obeyed."""
+    text = printable(" ".join(text.split("\n")))
+    return re.sub(r"([\\`*\[\]|]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def _entry(text: str) -> str:
+    shown = markdown_text(text)
+    return f"**{shown}**" if isinstance(text, Best) and text else shown

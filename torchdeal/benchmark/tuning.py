@@ -13,13 +13,14 @@ from pathlib import Path
 from statistics import fmean
 
 from torchdeal.benchmark.core import Cell, Method, Say, answers, batches
+from torchdeal.benchmark.methods import OurSolver
 from torchdeal.benchmark.options import Options
 from torchdeal.benchmark.peers.base import grid, parameters
 from torchdeal.benchmark.results import Values
 
 SHIPPED = Path(__file__).with_name("parameters.json")
 MOST_ROUNDS = 4  # through all parameters
-ROUGH = 2e-3  # tolerance of ours while parameters are looked for
+ROUGH = {"tolerance": 2e-3, "max_iterations": 60}  # of ours while parameters are looked for
 
 
 def known_parameters(experiment: str, group: str, name: str, method: Method) -> dict[str, Values]:
@@ -38,7 +39,7 @@ def tuned_parameters(method: Method, cell: Cell, options: Options, say: Say) -> 
 
     def score(values: Values) -> float:
         trial = replace(method, **values)
-        trial = replace(trial, tolerance=max(trial.tolerance, ROUGH)) if hasattr(trial, "weights") else trial
+        trial = replace(trial, **ROUGH) if isinstance(trial, OurSolver) else trial
         levels = []
         for batch in batches(problems, options.device):
             found = answers(trial, batch, cell, options.device)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from torchdeal.benchmark.figures.study import Study
 from torchdeal.benchmark.figures.style import (
     BLACK,
     FULL,
@@ -15,14 +16,12 @@ from torchdeal.benchmark.figures.style import (
     SIGNED,
     SMALL,
     VERMILION,
-    bare,
     page,
     place,
     scale_bar,
     show,
     styled,
 )
-from torchdeal.benchmark.figures.study import Study
 from torchdeal.model.filters import REACH, Bank, impulse_responses
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def draw_spectrum(study: Study) -> Figure:
     bars = [place(figure, 0.02 + index * (size + gap) + size + 0.04, top, 0.06, size) for index in range(2)]
     _draw_impulse(axes[0], bars[0], found)
     _draw_eigenvalues(axes[1], bars[1], found)
-    left = 2 * (size + gap) + 0.12
+    left = 2 * (size + gap) + 0.2
     _draw_sorted(place(figure, left, top, FULL - left - 0.06, size), found)
     return figure
 
@@ -101,14 +100,22 @@ def _draw_bank(bank: Bank) -> Figure:
     height = FULL * mosaic.shape[0] / mosaic.shape[1]
     figure = page(FULL, height + bottom)
     axes = place(figure, 0, 0, FULL, height)
-    limit = np.abs(kernels.values).max() / 2  # half: the strongest pixels of a few filters would hide the other filters
-    image = show(axes, mosaic, cmap=SIGNED, vmin=-limit, vmax=limit)
+    limit = signed_root(np.abs(kernels.values).max())
+    image = show(axes, signed_root(mosaic), cmap=SIGNED, vmin=-limit, vmax=limit)
     for channel, (row, column) in zip(kernels.channels, corners, strict=True):
         middle = column + kernels.values.shape[2] / 2 - 0.5
         axes.text(middle, row - 1.2, str(channel), ha="center", va="baseline", fontsize=4.5, color="#444444")
     bar = place(figure, FULL / 2 - 1, height + 0.05, 2, 0.06)
-    scale_bar(bar, image, orientation="horizontal", extend="both", ticks=[-limit, 0, limit], format="{x:.2g}")
+    decade = 10.0 ** np.floor(np.log10(limit**2))
+    ticks = [sign * value for sign in (-1, 1) for value in (decade / 10, decade)]
+    scale_bar(bar, image, orientation="horizontal", ticks=signed_root(np.array(sorted([*ticks, 0]))))
+    bar.set_xticklabels([f"{tick:g}" for tick in sorted([*ticks, 0])])
     return figure
+
+
+def signed_root(values: np.ndarray) -> np.ndarray:
+    """What is drawn, so that weak filters are seen beside strong ones."""
+    return np.sign(values) * np.sqrt(np.abs(values))
 
 
 def _mosaic(values: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -125,46 +132,50 @@ def _mosaic(values: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int]]]:
 
 def _draw_impulse(axes: Axes, bar: Axes, found: Spectrum) -> None:
     reach = len(found.impulse) // 2
-    limit = np.abs(found.impulse).max()
-    edges = (-reach - 0.5, reach + 0.5, reach + 0.5, -reach - 0.5)
-    image = show(axes, found.impulse, cmap=SIGNED, vmin=-limit, vmax=limit, extent=edges)
-    axes.set_title(r"$\mathbf{W}^\top\mathbf{W}\,\mathbf{e}_0$")
-    axes.set(xlabel="pixels", xticks=[-20, 0, 20])
-    scale_bar(bar, image)
+    around = found.impulse.copy()
+    around[reach, reach] = 0
+    limit = np.abs(around).max()
+    image = show(axes, found.impulse, cmap=SIGNED, vmin=-limit, vmax=limit, extent=_edges(-reach, reach, 1))
+    axes.set(title="Response to an impulse", xlabel="pixels", xticks=[-20, 0, 20])
+    scale_bar(bar, image, extend="max", extendfrac=0.05)
+    # The middle is far brighter than the rest.
+    bar.set_title(f"{found.impulse[reach, reach]:.2f}", fontsize=SMALL, pad=2)
 
 
 def _draw_eigenvalues(axes: Axes, bar: Axes, found: Spectrum) -> None:
+    size = len(found.eigenvalues)
     lowest = 10.0 ** np.floor(np.log10(np.sort(found.eigenvalues.ravel())[1]))
-    image = show(
-        axes, found.eigenvalues.clip(lowest), norm="log", clim=(lowest, 1), cmap=MAGNITUDES, extent=(-1, 1, 1, -1)
-    )
-    axes.set_title("Eigenvalues by frequency")
-    axes.set(xlabel="frequency", xticks=[-1, 0, 1], xticklabels=[r"$-\pi$", "0", r"$\pi$"])
-    scale_bar(bar, image)
+    extent = _edges(-1, 1 - 2 / size, 2 / size)
+    eigenvalues = found.eigenvalues.clip(lowest)
+    image = show(axes, eigenvalues, norm="log", clim=(lowest, 1), cmap=MAGNITUDES, extent=extent)
+    axes.set(title="Eigenvalues by frequency", xlabel="frequency")
+    axes.set_xticks([-1, 0, 1 - 2 / size], [r"$-\pi$", "0", r"$\pi$"])
+    scale_bar(bar, image, extend="min", extendfrac=0.05)
+
+
+def _edges(first: float, last: float, step: float) -> tuple[float, float, float, float]:
+    """The extent of a picture whose pixels are centred from `first` to `last`."""
+    return first - step / 2, last + step / 2, last + step / 2, first - step / 2
 
 
 def _draw_sorted(axes: Axes, found: Spectrum) -> None:
-    values = np.sort(found.eigenvalues.ravel())[::-1]
-    zero, rest = values[-1], values[:-1]
-    floor = rest[-1] / 10
-    axes.semilogy(np.arange(1, len(values)), rest, color=BLACK)
-    axes.semilogy([len(values)], [floor], "o", color=VERMILION, clip_on=False)
+    values = np.sort(found.eigenvalues.ravel())
+    floor = values[1] / 10
+    axes.loglog(np.arange(2, len(values) + 1), values[1:], color=BLACK)
+    axes.loglog([1], [floor], "v", color=VERMILION, clip_on=False)
+    text = f"one eigenvalue is 0\n({_in_powers(values[0])} by rounding)"
     axes.annotate(
-        f"one eigenvalue\nis 0 (rounding: {abs(zero):.0e})",
-        (len(values), floor),
-        (-8, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        fontsize=SMALL,
-        color=VERMILION,
+        text, (1, floor), (8, 0), textcoords="offset points", va="center", fontsize=SMALL + 1, color=VERMILION
     )
-    axes.set(xlim=(0, len(values) * 1.02), xlabel="rank", title="Eigenvalues in order")
-    axes.set_xticks([1, len(values)], ["1", f"{len(values)}"])
+    axes.set(xlim=(0.8, len(values) * 1.1), ylim=(floor / 2, 1.5))
+    axes.set(xlabel="rank, from the smallest", title="Eigenvalues in order")
+
+
+def _in_powers(value: float) -> str:
+    return rf"$10^{{{np.log10(abs(value)):.0f}}}$" if value else "0"
 
 
 def show_kernel(axes: Axes, kernel: np.ndarray) -> None:
     """A single filter, on a scale of its own, where 0 is gray."""
     limit = np.abs(kernel).max()
     show(axes, kernel, cmap=SIGNED, vmin=-limit, vmax=limit, aspect="equal")
-    bare(axes)

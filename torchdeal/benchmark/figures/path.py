@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from torchdeal.benchmark.figures.study import SIGMA, TIGHTER, Denoising, Study, distances, picture_of
 from torchdeal.benchmark.figures.style import (
     BLACK,
     BLUE,
@@ -24,12 +26,10 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
-from torchdeal.benchmark.figures.study import SIGMA, TIGHTER, Denoising, Study, distances, picture_of
 from torchdeal.metrics import psnr
 from torchdeal.reconstruct import reconstruct
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHOWN = (0, 1, 2, 4, 8)  # and the last
@@ -56,7 +56,7 @@ def solution_path(denoising: Denoising, tolerance: float) -> SolutionPath:
     shown = sorted({*(k for k in SHOWN if k < len(path)), len(path) - 1})
     return SolutionPath(
         psnr=[psnr(x, denoising.clean) for x in path],
-        change=[float((after - x).norm() / x.norm()) for x, after in zip(path[1:], path[2:], strict=False)],
+        change=[float((after - x).norm() / x.norm()) for x, after in itertools.pairwise(path[1:])],
         distance=distances(path, target),
         shown=shown,
         mean_masks=[mean_mask(denoising, path[k]) for k in shown],
@@ -73,12 +73,14 @@ def draw_path(study: Study) -> Figure:
     """Iterates and their masks on the left; on the right how they converge."""
     denoising = study.denoising
     path = solution_path(denoising, study.tolerance)
-    plots, bar = 1.75, 0.42  # inches
+    plots, bar = 2.0, 0.2  # inches
     tile = (FULL - plots - bar) / len(path.shown) - GAP
     figure = page(FULL, 2 * tile + GAP + 2 * LINE + 0.08)
     for index, (k, mask) in enumerate(zip(path.shown, path.mean_masks, strict=True)):
         left = index * (tile + GAP)
-        caption(figure, rf"$\mathbf{{x}}_{{{k}}}$   {path.psnr[k]:.2f} dB", left + tile / 2, LINE / 2 + 0.02, fontsize=7)
+        caption(
+            figure, rf"$\mathbf{{x}}_{{{k}}}$   {path.psnr[k]:.2f} dB", left + tile / 2, LINE / 2 + 0.02, fontsize=7
+        )
         show(place(figure, left, LINE + 0.04, tile, tile), picture_of(denoising.run.path[k]))
         top = LINE + 0.04 + tile + GAP
         image = show(place(figure, left, top, tile, tile), mask, cmap=MAGNITUDES, vmin=0, vmax=1)
@@ -86,23 +88,20 @@ def draw_path(study: Study) -> Figure:
         caption(figure, name, left + tile / 2, top + tile + LINE / 2 + 0.02, fontsize=7)
     bar_left = len(path.shown) * (tile + GAP)
     scale_bar(place(figure, bar_left, LINE + 0.04 + tile + GAP, 0.06, tile), image, ticks=[0, 0.5, 1])
-    _draw_convergence(figure, path, FULL - plots + 0.14, plots - 0.16)
+    _draw_convergence(figure, path, FULL - plots + 0.42, plots - 0.5)
     return figure
 
 
 def _draw_convergence(figure: Figure, path: SolutionPath, left: float, width: float) -> None:
-    height = (figure.get_size_inches()[1] - 0.55) / 2
-    above = place(figure, left, 0.06, width, height)
-    above.semilogy(range(len(path.distance)), path.distance, color=BLUE, label="distance to the fixed point")
-    above.semilogy(range(1, 1 + len(path.change)), path.change, color=ORANGE, label="relative change")
+    height = (figure.get_size_inches()[1] - 0.5) / 2
+    above, below = (place(figure, left, 0.06 + index * (height + 0.12), width, height) for index in range(2))
+    above.semilogy(range(len(path.distance)), path.distance, color=BLUE, label="distance to fixed point")
+    above.semilogy(range(1, 1 + len(path.change)), path.change, color=ORANGE, label="change")
     above.tick_params(labelbottom=False)
-    above.legend(loc="upper right", fontsize=SMALL, borderaxespad=0)
-    below = place(figure, left, 0.06 + height + 0.14, width, height)
+    above.legend(loc="upper right", fontsize=SMALL, borderaxespad=0, labelspacing=0.2)
+    above.set_ylabel("relative")
     below.plot(path.psnr, color=BLACK)
-    below.set(xlabel="outer iteration $k$", ylabel="PSNR (dB)")
+    below.set(xlabel="outer iteration $k$", ylabel="PSNR (dB)", ylim=(path.psnr[-1] - 15, path.psnr[-1] + 1))
     for axes in (above, below):
-        _across(axes, len(path.psnr) - 1)
-
-
-def _across(axes: Axes, last: int) -> None:
-    axes.set_xlim(0, last)
+        axes.set_xlim(0, len(path.psnr) - 1)
+    figure.align_ylabels([above, below])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from torchdeal.benchmark.figures.style import FULL, GAP, LINE, ORANGE, caption, page, place, show, styled
 from torchdeal.benchmark.figures.study import SIGMA, Study, picture_of
+from torchdeal.benchmark.figures.style import FULL, GAP, LINE, ORANGE, caption, page, place, show, styled
 from torchdeal.metrics import psnr
 from torchdeal.reconstruct import reconstruct
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CLEAN = "Ground truth"
 MAGNIFICATION = 4
 WIDEST = 2.2  # inches, of a picture
+EDGE = 0.01  # inches, for the frames of the outer pictures
 
 
 class Zoom(NamedTuple):
@@ -58,12 +59,12 @@ def compare_pictures(
     _check_inside(place_of_interest, height, width)
     texts = _texts(pictures, clean, values)
     across = min(columns, len(tiles))
-    tile = min((FULL - (across - 1) * GAP) / across, WIDEST)
+    tile = min((FULL - 2 * EDGE - (across - 1) * GAP) / across, WIDEST)
     sizes = tile * height / width, tile * place_of_interest.height / place_of_interest.width
     step = sum(sizes) + GAP / 2 + 2 * LINE + 2 * GAP
-    figure = page(across * (tile + GAP) - GAP, math.ceil(len(tiles) / across) * step)
+    figure = page(across * (tile + GAP) - GAP + 2 * EDGE, math.ceil(len(tiles) / across) * step)
     for index, (name, picture) in enumerate(tiles.items()):
-        left, top = index % across * (tile + GAP), index // across * step
+        left, top = EDGE + index % across * (tile + GAP), index // across * step
         whole = place(figure, left, top, tile, sizes[0])
         part = place(figure, left, top + sizes[0] + GAP / 2, tile, sizes[1])
         _draw_picture(whole, part, picture, (height, width), place_of_interest)
@@ -122,9 +123,9 @@ def _draw_picture(whole: Axes, part: Axes, picture: np.ndarray, size: tuple[int,
     for axes in (whole, part):
         show(axes, np.asarray(picture, dtype=float).clip(0, 1), extent=extent)
     part.set(xlim=(zoom.left, zoom.left + zoom.width), ylim=(zoom.top + zoom.height, zoom.top))
-    frame: dict[str, Any] = {"edgecolor": ORANGE, "facecolor": "none", "linewidth": 0.8}
-    corners = [(zoom.left + dx * zoom.width, zoom.top + dy * zoom.height) for dx, dy in ((0, 0), (1, 0), (1, 1), (0, 1))]
-    whole.fill(*zip(*corners, strict=True), **frame)
+    right, bottom = zoom.left + zoom.width, zoom.top + zoom.height
+    corners = [zoom.left, right, right, zoom.left], [zoom.top, zoom.top, bottom, bottom]
+    whole.fill(*corners, edgecolor=ORANGE, facecolor="none", linewidth=0.8)
     part.patch.set(zorder=3, edgecolor=ORANGE, facecolor="none", linewidth=1.2)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torchdeal.benchmark.figures.filters import effective_kernels, show_kernel
+from torchdeal.benchmark.figures.study import Denoising, Study
 from torchdeal.benchmark.figures.style import (
     COLUMN,
     GAP,
@@ -20,11 +21,11 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
-from torchdeal.benchmark.figures.study import Denoising, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DECADES = 6  # of squared responses that are shown
 ALIKE = 0.5  # correlation above which two responses show the same
 
 
@@ -93,23 +94,26 @@ def draw_averages(study: Study) -> Figure:
 
 
 def _draw_rows(rows: dict[str, Adapted], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
-    """Responses, with and without the mask, share a scale in each row; masks go from 0 to 1."""
-    side, bottom = 0.16, 0.0
+    """Responses, with and without the mask, share a logarithmic scale in each row; masks go from 0 to 1."""
+    side = 0.16
     tile = (COLUMN - side - 2 * GAP) / 3
     step = tile + GAP + 0.24
-    figure = page(COLUMN, LINE + 0.04 + len(rows) * step + bottom)
+    figure = page(COLUMN, LINE + 0.04 + len(rows) * step)
     for index, head in enumerate(heads):
         caption(figure, head, side + index * (tile + GAP) + tile / 2, LINE / 2 + 0.02, fontsize=7.5)
     for number, (name, row) in enumerate(rows.items()):
         top = LINE + 0.04 + number * step
         caption(figure, name, side / 2, top + tile / 2, rotation=90, fontsize=7.5)
-        limit = float(np.quantile(row.response, 0.995))
+        most = 10.0 ** np.ceil(np.log10(np.quantile(row.response, 0.995)))
+        decades: dict[str, Any] = {"norm": "log", "clim": (most / 10**DECADES, most)}
         for index, values in enumerate((row.response, row.mask, row.adapted)):
-            left, most = side + index * (tile + GAP), 1.0 if index == 1 else limit
-            image = show(place(figure, left, top, tile, tile), values, cmap=MAGNITUDES, vmin=0, vmax=most)
+            left = side + index * (tile + GAP)
+            options = {"vmin": 0, "vmax": 1} if index == 1 else decades
+            shown = values if index == 1 else values.clip(most / 10**DECADES)
+            image = show(place(figure, left, top, tile, tile), shown, cmap=MAGNITUDES, **options)
             bar = place(figure, left + 0.1 * tile, top + tile + 0.03, 0.8 * tile, 0.05)
-            extend = "neither" if index == 1 else "max"
-            scale_bar(bar, image, orientation="horizontal", extend=extend, ticks=[0, most], format="{x:.1g}")
+            ticks = [0, 1] if index == 1 else [most / 10**DECADES, most]
+            scale_bar(bar, image, orientation="horizontal", ticks=ticks, **({"format": "{x:g}"} if index == 1 else {}))
         if kernels:
             show_kernel(place(figure, side, top + 0.72 * tile, 0.28 * tile, 0.28 * tile), kernels[number])
     return figure

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from torchdeal.benchmark.figures.study import Denoising, Study, picture_of
 from torchdeal.benchmark.figures.style import (
-    FULL,
     GAP,
     LINE,
     MAGNITUDES,
     ORANGE,
-    SMALL,
-    VERMILION,
     caption,
     page,
     place,
@@ -23,13 +21,14 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
-from torchdeal.benchmark.figures.study import Denoising, Study, picture_of
 from torchdeal.operators import Identity
 from torchdeal.reconstruct import AttentiveSystem
 from torchdeal.solvers import conjugate_gradient
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 PRECISION = 1e-8  # of the linear solves, relative
 REACH = 12  # pixels around a pixel that are shown
@@ -85,11 +84,50 @@ def draw_rows(study: Study) -> Figure:
     noisy, result = picture_of(denoising.noisy), picture_of(denoising.x)
     pixels = telling_pixels(result)
     means = inverse_rows(denoising, list(pixels.values()))
-    tile, bar = 1.02, 0.4
-    left = FULL - 3 * (tile + GAP) - bar
-    top = LINE + 0.06
-    figure = page(FULL, top + 3 * (tile + GAP) + LINE)
+    tile, side, bar, top = 1.05, 0.3, 0.4, LINE + 0.04
+    whole = 3 * tile + 2 * GAP
+    figure = page(whole + side + 3 * (tile + GAP) + bar, top + whole)
+    _draw_overview(place(figure, 0, top, whole, whole), result, pixels)
+    caption(figure, r"Result $\mathbf{x} = \mathbf{A}^{-1}\mathbf{y}$", whole / 2, LINE / 2 + 0.01)
+    heads = (r"$\mathbf{y}$", r"$\mathbf{x}$", r"$\mathbf{A}^{-1}\mathbf{e}_n$")
+    for index, head in enumerate(heads):
+        caption(figure, head, whole + side + index * (tile + GAP) + tile / 2, LINE / 2 + 0.01)
+    for number, (name, mean) in enumerate(zip(pixels, means, strict=True)):
+        down = top + number * (tile + GAP)
+        text = f"{name}\nlike {mean.averaged:.0f} pixels"
+        caption(figure, text, whole + side / 2 + 0.02, down + tile / 2, rotation=90, fontsize=7.5)
+        axes = [place(figure, whole + side + index * (tile + GAP), down, tile, tile) for index in range(3)]
+        image = _draw_around(axes, mean, noisy, result)
+        scale_bar(place(figure, whole + side + 3 * (tile + GAP), down, 0.06, tile), image)
     return figure
+
+
+def _draw_overview(axes: Axes, picture: np.ndarray, pixels: dict[str, Pixel]) -> None:
+    show(axes, picture)
+    for name, (row, column) in pixels.items():
+        _frame(axes, row, column, REACH + 0.5)
+        axes.text(column, row - REACH - 2, name, color=ORANGE, ha="center", va="bottom", fontweight="bold")
+
+
+def _draw_around(axes: list[Axes], mean: WeightedMean, noisy: np.ndarray, result: np.ndarray) -> AxesImage:
+    row, column = mean.pixel
+    around = slice(row - REACH, row + REACH + 1), slice(column - REACH, column + REACH + 1)
+    low, high = result[around].min(), result[around].max()
+    margin = max(0.1, high - low) / 2  # noise beyond it is black or white
+    limits = {"vmin": max(low - margin, 0), "vmax": min(high + margin, 1)}
+    for panel, picture in zip(axes, (noisy, result), strict=False):
+        show(panel, picture[around], **limits)
+    weights = mean.weights[around]
+    image = show(axes[2], weights, cmap=MAGNITUDES, vmin=min(weights.min(), 0), vmax=weights.max())
+    for panel in axes:
+        _frame(panel, REACH, REACH, 0.5)
+    return image
+
+
+def _frame(axes: Axes, row: float, column: float, reach: float) -> None:
+    """A square around a pixel."""
+    around = np.array([-reach, reach, reach, -reach])
+    axes.fill(column + around, row + np.sort(around), edgecolor=ORANGE, facecolor="none", linewidth=0.8)
 
 
 def _smoothed(values: np.ndarray, reach: int = 3) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdeal.benchmark.figures.study import TIGHTER, Study, batch_of, distances, picture_of, shrunk
 from torchdeal.benchmark.figures.style import (
     BLACK,
     BLUE,
@@ -24,7 +25,6 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
-from torchdeal.benchmark.figures.study import TIGHTER, Study, batch_of, distances, picture_of, shrunk
 from torchdeal.benchmark.images import draw_noise, read_picture
 from torchdeal.metrics import psnr
 from torchdeal.operators import Downsample
@@ -100,6 +100,7 @@ def from_starts(problem: SuperResolution, study: Study) -> tuple[dict[str, FromS
             tolerance=tolerance,
             max_iterations=max_iterations,
             keep_path=keep_path,
+            data_range=1.0,  # a normal start goes far beyond 0..1
         )
 
     starts = draw_starts_of(problem)

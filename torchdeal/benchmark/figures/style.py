@@ -113,6 +113,7 @@ def show(axes: Axes, picture: Any, **options: Any) -> AxesImage:
 
 
 def bare(axes: Axes) -> None:
+    axes.grid(False)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -122,8 +123,9 @@ def bare(axes: Axes) -> None:
 def scale_bar(axes: Axes, image: AxesImage, **options: Any) -> None:
     """The colours of an image and their numbers, in axes of their own."""
     bar = axes.get_figure().colorbar(image, cax=axes, **options)  # pyright: ignore[reportOptionalMemberAccess]
-    bar.outline.set_visible(False)  # pyright: ignore
+    bar.outline.set(linewidth=0.4)  # pyright: ignore
     bar.ax.tick_params(labelsize=SMALL, length=1.5, pad=1.5)
+    bar.ax.minorticks_off()
 
 
 def write(figure: Figure, path: Path) -> None:

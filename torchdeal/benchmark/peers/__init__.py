@@ -29,7 +29,7 @@ __all__ = [
     "parameters",
 ]
 
-DENOISING, INVERSE = ("denoising",), ("deblur", "superresolution", "mri", "ct")
+DENOISING, INVERSE = ("denoising",), ("deblur", "superres", "mri", "ct")
 GRAY = (1,)
 
 BM3D_PAPER = "Dabov, Foi, Katkovnik, Egiazarian, Image denoising by sparse 3-D transform-domain filtering, TIP 2007"

@@ -20,10 +20,12 @@ from torch import Tensor
 from torchdeal.extras import optional
 from torchdeal.operators import Operator
 from torchdeal.precision import full_precision
+from torchdeal.solvers.cg import conjugate_gradient
 
 P = ParamSpec("P")
 Method = TypeVar("Method", covariant=True)
 
+CG_TOLERANCE, CG_ITERATIONS = 1e-4, 100
 NORM_ITERATIONS, NORM_MARGIN = 30, 1.02  # power iterations give a lower bound of the norm
 _norms: WeakKeyDictionary[Operator, dict[tuple[int, ...], float]] = WeakKeyDictionary()
 
@@ -54,7 +56,7 @@ class Peer(Generic[Method]):
 
     make: Callable[[Path | None, int, str], Method]  # of the folder of weights, the channels and the device
     paper: str
-    problems: tuple[str, ...]  # of "denoising", "deblur", "superresolution", "mri", "ct"
+    problems: tuple[str, ...]  # of "denoising", "deblur", "superres", "mri", "ct"
     channels: tuple[int, ...] = (1, 3)
 
 
@@ -111,6 +113,16 @@ def squared_norm(H: Operator, shape: tuple[int, ...]) -> float:
     if shape not in known:
         known[shape] = (NORM_MARGIN * H.norm(shape, iterations=NORM_ITERATIONS)) ** 2
     return known[shape]
+
+
+def fitted_image(H: Operator, backprojected: Tensor, fitted: Tensor, weight: float, start: Tensor) -> Tensor:
+    """`argmin_x ||H x - y||^2 + weight ||x - fitted||^2`, given `H^T y`."""
+
+    def apply(p: Tensor) -> Tensor:
+        return H.normal(p) + weight * p
+
+    b = backprojected + weight * fitted
+    return conjugate_gradient(apply, b, start, tolerance=CG_TOLERANCE, max_iterations=CG_ITERATIONS).x
 
 
 def each_picture(function: Callable[[Any], Any], images: Tensor) -> Tensor:

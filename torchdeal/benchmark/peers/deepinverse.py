@@ -77,7 +77,7 @@ def deepinverse_solver(name: str) -> Peer[PeerSolver]:
             return DeepInverseSolver(model, deepinv.physics)
         return PlugAndPlay(DeepInverseDenoiser(model))
 
-    return Peer(make, PAPER, ("deblur", "superresolution", "mri", "ct"))
+    return Peer(make, PAPER, ("deblur", "superres", "mri", "ct"))
 
 
 def _model(name: str, peers_dir: Path | None, channels: int, device: str) -> Any:

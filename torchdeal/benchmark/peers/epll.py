@@ -16,16 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import Unavailable, inference, need_channels, tunable
+from torchdeal.benchmark.peers.base import Unavailable, fitted_image, inference, need_channels, tunable
 from torchdeal.benchmark.peers.weights import read_weights
 from torchdeal.operators import Operator
-from torchdeal.solvers.cg import conjugate_gradient
 
 SIDE = 8  # of a patch
 FILE = "epll_gray"
 DENOISING_BETAS = (1.0, 4.0, 8.0, 16.0, 32.0)  # in units of 1 / noise^2
 DOUBLINGS = 7  # of beta in other problems
-CG_TOLERANCE, CG_ITERATIONS = 1e-4, 100
 AT_ONCE = 2**16  # patches, of which responsibilities are held in memory
 LEAST_VARIANCE = 1e-6  # about that of rounding to 8 bits
 LEAST_WEIGHT = 1e-6  # patches; below, a component is empty
@@ -98,16 +96,6 @@ class EPLLSolver:
             fitted = averaged(self.mixture.most_likely(unfolded(x), 1 / beta), x)
             x = fitted_image(H, backprojected, fitted, beta * noise**2, x)
         return x
-
-
-def fitted_image(H: Operator, backprojected: Tensor, fitted: Tensor, weight: float, start: Tensor) -> Tensor:
-    """`argmin_x ||H x - y||^2 + weight ||x - fitted||^2`, given `H^T y`."""
-
-    def apply(p: Tensor) -> Tensor:
-        return H.normal(p) + weight * p
-
-    b = backprojected + weight * fitted
-    return conjugate_gradient(apply, b, start, tolerance=CG_TOLERANCE, max_iterations=CG_ITERATIONS).x
 
 
 def unfolded(x: Tensor) -> Tensor:

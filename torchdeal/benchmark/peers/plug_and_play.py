@@ -1,38 +1,47 @@
-"""Plug-and-play: a denoiser in the place of a proximal operator (Ryu et al. 2019)."""
+"""Plug-and-play: a denoiser D in the place of a proximal operator (Ryu et al. 2019).
+
+The alternating direction method of multipliers for `f(x) = 0.5 ||H x - y||^2`:
+
+    x = argmin_x f(x) + weight / 2 ||x - (v - u)||^2,   v = D(x + u),   u = u + x - v
+
+Where it converges, x is v and solves `x = D(x - grad f(x) / weight)`. The forward-backward method of the same paper,
+`x <- D(x - a grad f(x))`, has the same solutions for `a = 1 / weight`, but it needs `a < 2 / ||H||^2`: with a denoiser
+that is made for more noise than there is, it can only smooth too much.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import PeerDenoiser, inference, squared_norm, tunable
+from torchdeal.benchmark.peers.base import PeerDenoiser, fitted_image, inference, tunable
 from torchdeal.operators import Operator
 
 
 @dataclass(frozen=True, eq=False)
 class PlugAndPlay:
-    """Forward-backward splitting, `x <- D(x - a H^T (H x - y))`, from `H^T y`.
+    """With `weight = strength (255 noise / level)^2`, from `H^T y`. Convergence is not guaranteed.
 
-    The step is `a = step / ||H||^2`. What is returned is the last argument of D, as the authors do, or, if `denoised`
-    is 1, its value. Convergence is not guaranteed.
+    So strength 1 is what denoising has, whatever the noise: D is made for noise of `level`.
     """
 
     denoiser: PeerDenoiser
-    iterations: int = 100
-    level: float = tunable(5.0, 5.0, 15.0)  # of the denoiser, 0..255
-    step: float = tunable(0.4, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 1.9)
-    denoised: float = tunable(0, 0, 1)
+    iterations: int = 50  # at a strength of 1 images change little after 30
+    level: float = tunable(15.0, 5.0, 15.0)  # of the denoiser, 0..255
+    strength: float = tunable(1.0, *(2.0**k for k in range(-4, 9)))
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
-        x = backprojected = H.adjoint(y)
-        step = self.step / squared_norm(H, tuple(x.shape[1:]))
-        argument = x
+        weight = self.strength * (255 * noise / self.level) ** 2
+        x = v = backprojected = H.adjoint(y)
+        u = torch.zeros_like(x)
         for _ in range(self.iterations):
-            argument = x - step * (H.normal(x) - backprojected)
-            x = in_range(self.denoiser, argument, self.level)
-        return x if self.denoised else argument
+            x = fitted_image(H, backprojected, v - u, weight, x)
+            v = in_range(self.denoiser, x + u, self.level)
+            u = u + x - v
+        return x
 
 
 def in_range(denoiser: PeerDenoiser, x: Tensor, sigma: float) -> Tensor:
