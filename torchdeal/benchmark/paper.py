@@ -44,6 +44,8 @@ DENOISING = _by_cell(
     {DEAL: (40.33, 33.95, 31.31)},  # whole images, not in the paper: by its public code
 )
 
+BY_PUBLIC_CODE = frozenset(f"CBSD68, sigma {sigma}" for sigma in SIGMAS)  # cells whose values are not in the paper
+
 SUPERRES = _by_cell(
     [f"x{scale}, noise {noise}" for scale in (2, 3) for noise in (2.55, 7.65, 12.75)],
     {

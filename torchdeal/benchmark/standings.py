@@ -1,19 +1,309 @@
-"""Tables of methods and cells: means, differences with intervals, how runs ended, beside the values of the paper."""
+"""Tables of methods and cells: means, differences with intervals, how runs ended, beside the values of the paper.
+
+What was measured and what the paper reports never share a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from statistics import fmean
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
 
-from torchdeal.benchmark.results import Results
-from torchdeal.benchmark.tables import Section, Table
+from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
+from torchdeal.benchmark.results import Results, Row
+from torchdeal.benchmark.summary import bootstrap_interval, image_means, paired_differences
+from torchdeal.benchmark.tables import Best, Section, Table, number
+
+LABELS = {  # of methods, for people; ours first
+    "deal": "DEAL",
+    "deal-light": "DEAL, light weights",
+    "deal-rule": "DEAL, sigma and lam from the noise",
+    "deal-paper": "DEAL, sigma and lam of the paper",
+    "bm3d": "BM3D",
+    "tv": "Total variation",
+    "nlm": "Non-local means",
+    "wavelets": "Wavelets",
+    "dncnn": "DnCNN",
+    "fdncnn": "FDnCNN",
+    "ffdnet": "FFDNet",
+    "pnp-dncnn": "PnP-DnCNN",
+    "crr": "CRR",
+    "wcrr": "WCRR",
+    "mmr": "MMR",
+    "epll": "EPLL",
+    "wiener": "Wiener",
+    "richardson-lucy": "Richardson-Lucy",
+    "zero-filling": "Zero-filling",
+    "fbp": "Filtered back-projection",
+}
+OURS = "deal"
+OURS_FIRST = [name for name in LABELS if name.startswith(OURS)]
+ON_CPU = ("bm3d", "nlm", "wavelets", "fbp")  # wherever the others run
+CONVERGED = "CONVERGED"
+
+PSNR_TITLE = "PSNR in dB, measured here"
+PAPER_TITLE = "As the paper reports it (not measured here)"
+PUBLIC_CODE_TITLE = "By the public code of the paper (not measured here)"
+TO_PAPER_TITLE = "DEAL here minus DEAL in the paper, in dB"
+TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
+RUNS_TITLE = "How it ran"
+READING = [
+    "PSNR is the mean over the images of a column; the best measured one is bold. Ours come first, then the others by "
+    "their means. Values of the paper have tables of their own.",
+    "Brackets hold 95 % intervals of the mean, found by resampling the images 2000 times. Two methods are compared "
+    "image by image. The paper has no values of single images: there the interval is that of our mean, and is wide "
+    "because images differ.",
+    "Iterations and seconds are medians; the most iterations are in brackets. Seconds are those of a batch, divided by "
+    "the number of images that were solved at once.",
+    "Parameters of all methods are chosen on other images than those that are reported.",
+]
+
+
+def label(method: str) -> str:
+    """Its name for people."""
+    return LABELS.get(method) or (f"{method.partition(':')[2]} (DeepInverse)" if ":" in method else method)
+
+
+def signed(value: float) -> str:
+    """Two digits, never a minus zero."""
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def is_trial(results: Results) -> bool:
+    """Whether it is of fewer images, or of smaller ones, than the protocol has."""
+    return bool(results.settings.get("quick") or results.settings.get("limit"))
 
 
 def comparison_sections(results: Results) -> Iterator[Section]:
-    """A section for each table of an experiment."""
+    """A section for each table of an experiment, and one for the cells of the paper that are not there."""
     for title, columns in results.tables().items():
+        yield Standings(results, title, columns).section()
+    missing = [cell for cell in PAPER.get(results.experiment, {}) if cell not in results.cells]
+    if missing:
+        yield Section("Not measured", notes=[f"{cell}: not measured." for cell in missing])
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a method reached in a cell."""
+
+    images: Mapping[str, float]  # PSNR of each
+    problems: int
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.images.values())
+
+
+class Standings:
+    """One table of an experiment: its cells, and the methods in them."""
+
+    def __init__(self, results: Results, title: str, columns: Mapping[str, str]):
+        self.results, self.title, self.columns = results, title, columns
+        self.rows: dict[tuple[str, str], list[Row]] = {}
+        for row in results.rows:
+            if row.cell in columns:
+                self.rows.setdefault((row.cell, row.method), []).append(row)
+        self.most = {cell: max((s.problems for s in self._scores(cell)), default=0) for cell in columns}
+        self.methods = self._ranked()
+
+    def section(self) -> Section:
+        """All that is known about it."""
+        measured = [cell for cell in self.columns if self.most[cell]]
+        further = [self.paper(), self.to_paper(), self.to_others(measured), self.runs()]
+        details = [self.runs_of_cells(), self.parameters(), *map(self.values_of_images, measured)]
+        return Section(
+            self.title,
+            tables=[self.psnr(measured)] if measured else [],
+            further=[table for table in further if table.rows],
+            details=[table for table in details if table.rows],
+            notes=[*self.standing(), *self.reasons()],
+        )
+
+    def psnr(self, cells: Sequence[str]) -> Table:
+        """Means; the best are bold. The mean of some of the images does not compete, and says so."""
+        best = {
+            cell: max((round(s.mean, 2) for s in self._scores(cell) if self._all(cell, s)), default=0) for cell in cells
+        }
         rows = []
-        for method in results.methods(list(columns)):
-            found = [results.select(cell, method) for cell in columns]
-            rows.append([method, *(f"{fmean(r.values['psnr'] for r in cell):.2f}" if cell else "" for cell in found)])
-        yield Section(title, tables=[Table(["method", *columns.values()], rows)])
+        for method in self.methods:
+            scores = {cell: self.score(cell, method) for cell in cells}
+            rows.append([label(method), *(self._mean(cell, score, best[cell]) for cell, score in scores.items())])
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, PSNR_TITLE)
+
+    def paper(self) -> Table:
+        """Quoted: all methods that the paper has in these cells."""
+        values = {cell: PAPER.get(self.results.experiment, {}).get(cell, {}) for cell in self.columns}
+        cells = [cell for cell in self.columns if values[cell]]
+        fullest_first = sorted(cells, key=lambda cell: -len(values[cell]))  # it has them in the paper's order
+        methods = dict.fromkeys(method for cell in fullest_first for method in values[cell])
+        rows = [
+            [method, *(f"{values[cell][method]:.2f}" if method in values[cell] else "" for cell in cells)]
+            for method in methods
+        ]
+        quoted = PUBLIC_CODE_TITLE if BY_PUBLIC_CODE.issuperset(cells) else PAPER_TITLE
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, quoted)
+
+    def to_paper(self) -> Table:
+        """Our mean minus the paper's, for each set of parameters that we have."""
+        cells = [cell for cell in self.columns if self.most[cell] and self._papers(cell) is not None]
+        rows = []
+        for method in OURS_FIRST:
+            scores = [self.score(cell, method) for cell in cells]
+            if any(scores):
+                entries = [
+                    _difference(self._over_paper(cell, s)) if s else "" for cell, s in zip(cells, scores, strict=True)
+                ]
+                rows.append([label(method), *entries])
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_PAPER_TITLE)
+
+    def to_others(self, cells: Sequence[str]) -> Table:
+        """`deal` minus the others, image by image."""
+        rows = []
+        for method in self.methods:
+            entries = [
+                _difference(list(paired_differences(self._of(cell, OURS), self._of(cell, method)).values()))
+                for cell in cells
+            ]
+            if method != OURS and any(entries):
+                rows.append([label(method), *entries])
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_OTHERS_TITLE)
+
+    def runs(self) -> Table:
+        """How the runs of each method ended, over all cells of the table."""
+        rows = [
+            [label(method), *self._run(method, [row for cell in self.columns for row in self._of(cell, method)])]
+            for method in self.methods
+        ]
+        return Table(["", *RUN_HEAD], rows, f"{RUNS_TITLE}, over all columns")
+
+    def runs_of_cells(self) -> Table:
+        """The same for each cell."""
+        rows = [
+            [label(method), column, *self._run(method, self._of(cell, method))]
+            for cell, column in self.columns.items()
+            for method in self.methods
+            if self._of(cell, method)
+        ]
+        return Table(["", "column", *RUN_HEAD], rows, RUNS_TITLE)
+
+    def parameters(self) -> Table:
+        """Those that were chosen on tuning images for problems of this table."""
+        rows = [
+            [group, label(method), ", ".join(f"{name} {value:.4g}" for name, value in values.items())]
+            for group, methods in self.results.parameters.items()
+            for method, values in methods.items()
+            if values and any(group in cell for cell in self.columns)
+        ]
+        return Table(["chosen for", "method", "parameters"], rows, "Parameters chosen on the tuning images")
+
+    def values_of_images(self, cell: str) -> Table:
+        """PSNR of each image; of one that occurs several times the mean."""
+        methods = [method for method in self.methods if self.score(cell, method)]
+        values = {method: image_means(self._of(cell, method)) for method in methods}
+        images = dict.fromkeys(image for found in values.values() for image in found)
+        rows = [
+            [image, *(f"{values[method][image]:.2f}" if image in values[method] else "" for method in methods)]
+            for image in images
+        ]
+        return Table(["image", *map(label, methods)], rows, f"PSNR of each image: {cell}")
+
+    def reasons(self) -> list[str]:
+        """Why a method has no value, in one sentence for all cells with that reason."""
+        cells_of: dict[tuple[str, str], list[str]] = {}
+        for cell in self.columns:
+            for method, reason in self.results.reasons.get(cell, {}).items():
+                key = (label(method) if self.most[cell] else "", reason)  # where nothing was measured it is the cell
+                cells_of.setdefault(key, []).append(cell)
+        found = []
+        for (method, reason), cells in cells_of.items():
+            where = (
+                "" if len(cells) == len(self.columns) and method else "; ".join(self.columns[cell] for cell in cells)
+            )
+            found.append(f"{', '.join(filter(None, [method, where]))}: not measured: {reason.rstrip('.')}.")
+        blank = [cell for cell in self.columns if not self.most[cell] and not self.results.reasons.get(cell)]
+        return found + [f"{self.columns[cell]}: not measured." for cell in blank]
+
+    def standing(self) -> list[str]:
+        """In how many columns we have at least what the paper has."""
+        pairs = [(self.score(cell, OURS), self._papers(cell)) for cell in self.columns]
+        known = [(round(score.mean, 2), value) for score, value in pairs if score and value is not None]
+        if not known:
+            return []
+        reached = sum(ours >= value for ours, value in known)
+        return [f"DEAL has at least the value of the paper in {reached} of {len(known)} columns."]
+
+    def score(self, cell: str, method: str) -> Score | None:
+        """None where nothing was measured."""
+        rows = self._of(cell, method)
+        images = image_means(rows)
+        return Score(images, sum(row.values.get("psnr") is not None for row in rows)) if images else None
+
+    def _scores(self, cell: str) -> list[Score]:
+        return list(filter(None, (self.score(cell, method) for place, method in self.rows if place == cell)))
+
+    def _of(self, cell: str, method: str) -> list[Row]:
+        return self.rows.get((cell, method), [])
+
+    def _all(self, cell: str, score: Score) -> bool:
+        return score.problems == self.most[cell]
+
+    def _papers(self, cell: str) -> float | None:
+        """Of DEAL, where ours is of the same images."""
+        return None if is_trial(self.results) else papers_value(self.results.experiment, cell, DEAL)
+
+    def _over_paper(self, cell: str, score: Score) -> list[float]:
+        value = self._papers(cell)
+        assert value is not None
+        return [level - value for level in score.images.values()]
+
+    def _mean(self, cell: str, score: Score | None, best: float) -> str:
+        if score is None:
+            return ""
+        if not self._all(cell, score):
+            return f"{score.mean:.2f} ({score.problems} of {self.most[cell]})"
+        return (Best if round(score.mean, 2) == best else str)(f"{score.mean:.2f}")
+
+    def _ranked(self) -> list[str]:
+        """Ours, then the others by their means; those that have values in all cells before those that do not."""
+        methods = dict.fromkeys(method for _, method in self.rows)
+
+        def place(method: str) -> tuple[int, int, float]:
+            if method in OURS_FIRST:
+                return OURS_FIRST.index(method), 0, 0.0
+            means = [score.mean for cell in self.columns if (score := self.score(cell, method))]
+            return len(OURS_FIRST), -len(means), -fmean(means) if means else 0.0
+
+        return sorted(methods, key=place)
+
+    def _run(self, method: str, rows: Sequence[Row]) -> list[str]:
+        ended = [row.values["status"] for row in rows if "status" in row.values]
+        outer = [row.values["iterations"] for row in rows if "iterations" in row.values]
+        inner = [row.values["cg_iterations"] for row in rows if "cg_iterations" in row.values]
+        seconds = [row.values["seconds"] for row in rows if "seconds" in row.values]
+        sizes = sorted({row.values["batch"] for row in rows if "batch" in row.values})
+        return [
+            str(len(rows)),
+            f"{ended.count(CONVERGED)} of {len(ended)}" if ended else "",
+            f"{median(outer):g} ({max(outer)})" if outer else "",
+            f"{median(inner):g} ({max(inner)})" if inner else "",
+            number(median(seconds)) if seconds else "",
+            " to ".join(dict.fromkeys(map(str, (sizes[0], sizes[-1])))) if sizes else "",
+            ", ".join(sorted({self._device(method, row) for row in rows})),
+        ]
+
+    def _device(self, method: str, row: Row) -> str:
+        known = self.results.environments[row.environment] if row.environment < len(self.results.environments) else {}
+        on_cpu = known.get("device") == "cpu" or method in ON_CPU
+        return "CPU" if on_cpu else str(known.get("device_name", ""))
+
+
+RUN_HEAD = ["problems", "converged", "iterations (most)", "CG (most)", "s per image", "at once", "device"]
+
+
+def _difference(values: Sequence[float]) -> str:
+    """Their mean and its interval."""
+    if not values:
+        return ""
+    interval = bootstrap_interval(values)
+    return signed(fmean(values)) + (f" ({signed(interval[0])} to {signed(interval[1])})" if interval else "")
