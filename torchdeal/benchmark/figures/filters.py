@@ -107,9 +107,9 @@ def _draw_bank(bank: Bank) -> Figure:
         axes.text(middle, row - 1.2, str(channel), ha="center", va="baseline", fontsize=4.5, color="#444444")
     bar = place(figure, FULL / 2 - 1, height + 0.05, 2, 0.06)
     decade = 10.0 ** np.floor(np.log10(limit**2))
-    ticks = [sign * value for sign in (-1, 1) for value in (decade / 10, decade)]
-    scale_bar(bar, image, orientation="horizontal", ticks=signed_root(np.array(sorted([*ticks, 0]))))
-    bar.set_xticklabels([f"{tick:g}" for tick in sorted([*ticks, 0])])
+    ticks = np.array([-decade, -decade / 10, 0, decade / 10, decade])
+    scale_bar(bar, image, orientation="horizontal", ticks=signed_root(ticks))
+    bar.set_xticklabels([f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
     return figure
 
 

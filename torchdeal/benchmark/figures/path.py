@@ -83,11 +83,11 @@ def draw_path(study: Study) -> Figure:
         )
         show(place(figure, left, LINE + 0.04, tile, tile), picture_of(denoising.run.path[k]))
         top = LINE + 0.04 + tile + GAP
-        image = show(place(figure, left, top, tile, tile), mask, cmap=MAGNITUDES, vmin=0, vmax=1)
+        masks = show(place(figure, left, top, tile, tile), mask, cmap=MAGNITUDES)
+        if index == len(path.shown) - 1:
+            scale_bar(place(figure, left + tile + GAP, top, 0.06, tile), masks, ticks=[0, 0.5, 1])
         name = rf"$\overline{{\mathbf{{M}}}}(\mathbf{{x}}_{{{k}}})$"
         caption(figure, name, left + tile / 2, top + tile + LINE / 2 + 0.02, fontsize=7)
-    bar_left = len(path.shown) * (tile + GAP)
-    scale_bar(place(figure, bar_left, LINE + 0.04 + tile + GAP, 0.06, tile), image, ticks=[0, 0.5, 1])
     _draw_convergence(figure, path, FULL - plots + 0.42, plots - 0.5)
     return figure
 

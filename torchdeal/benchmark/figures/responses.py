@@ -25,7 +25,7 @@ from torchdeal.benchmark.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DECADES = 6  # of squared responses that are shown
+DECADES = 5  # of squared responses that are shown
 ALIKE = 0.5  # correlation above which two responses show the same
 
 
@@ -86,9 +86,9 @@ def draw_responses(study: Study) -> Figure:
 def draw_averages(study: Study) -> Figure:
     """The means over all channels."""
     heads = (
-        r"mean of $(\mathbf{W}\mathbf{x})^2$",
-        r"mean of $\mathbf{M}(\mathbf{x})$",
-        r"mean of $(\mathbf{M}(\mathbf{x})\mathbf{W}\mathbf{x})^2$",
+        r"Mean of $(\mathbf{W}\mathbf{x})^2$",
+        r"Mean of $\mathbf{M}(\mathbf{x})$",
+        r"Mean of $(\mathbf{M}(\mathbf{x})\mathbf{W}\mathbf{x})^2$",
     )
     return _draw_rows(mean_responses(study.denoising), heads, [])
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchdeal.benchmark.figures.study import Denoising, Study, picture_of
+from torchdeal.benchmark.figures.study import SIGMA, Denoising, Study, picture_of
 from torchdeal.benchmark.figures.style import (
     GAP,
     LINE,
     MAGNITUDES,
     ORANGE,
+    SKY,
     caption,
     page,
     place,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 PRECISION = 1e-8  # of the linear solves, relative
 REACH = 12  # pixels around a pixel that are shown
+DECADES = 2.5  # of weights that are shown
+RED_GREEN_BLUE = [int(SKY[place : place + 2], 16) / 255 for place in (1, 3, 5)]
 Pixel = tuple[int, int]
 
 
@@ -84,21 +87,21 @@ def draw_rows(study: Study) -> Figure:
     noisy, result = picture_of(denoising.noisy), picture_of(denoising.x)
     pixels = telling_pixels(result)
     means = inverse_rows(denoising, list(pixels.values()))
-    tile, side, bar, top = 1.05, 0.3, 0.4, LINE + 0.04
+    tile, side, bar, top = 0.81, 0.32, 0.33, LINE + 0.04
     whole = 3 * tile + 2 * GAP
-    figure = page(whole + side + 3 * (tile + GAP) + bar, top + whole)
+    figure = page(whole + side + 4 * (tile + GAP) + bar, top + whole + 0.04)
     _draw_overview(place(figure, 0, top, whole, whole), result, pixels)
     caption(figure, r"Result $\mathbf{x} = \mathbf{A}^{-1}\mathbf{y}$", whole / 2, LINE / 2 + 0.01)
-    heads = (r"$\mathbf{y}$", r"$\mathbf{x}$", r"$\mathbf{A}^{-1}\mathbf{e}_n$")
-    for index, head in enumerate(heads):
-        caption(figure, head, whole + side + index * (tile + GAP) + tile / 2, LINE / 2 + 0.01)
+    heads = (r"$\mathbf{y}$", r"$\mathbf{x}$", r"weights over $\mathbf{x}$", r"$\mathbf{A}^{-1}\mathbf{e}_n$")
+    lefts = [whole + side + index * (tile + GAP) for index in range(len(heads))]
+    for left, head in zip(lefts, heads, strict=True):
+        caption(figure, head, left + tile / 2, LINE / 2 + 0.01)
     for number, (name, mean) in enumerate(zip(pixels, means, strict=True)):
         down = top + number * (tile + GAP)
-        text = f"{name}\nlike {mean.averaged:.0f} pixels"
-        caption(figure, text, whole + side / 2 + 0.02, down + tile / 2, rotation=90, fontsize=7.5)
-        axes = [place(figure, whole + side + index * (tile + GAP), down, tile, tile) for index in range(3)]
-        image = _draw_around(axes, mean, noisy, result)
-        scale_bar(place(figure, whole + side + 3 * (tile + GAP), down, 0.06, tile), image)
+        text = rf"{name}\n$\approx {mean.averaged:.0f}$ pixels".replace(r"\n", "\n")
+        caption(figure, text, whole + side / 2 + 0.01, down + tile / 2, rotation=90, fontsize=7)
+        image = _draw_around([place(figure, left, down, tile, tile) for left in lefts], mean, noisy, result)
+        scale_bar(place(figure, lefts[-1] + tile + GAP, down, 0.06, tile), image)
     return figure
 
 
@@ -112,13 +115,17 @@ def _draw_overview(axes: Axes, picture: np.ndarray, pixels: dict[str, Pixel]) ->
 def _draw_around(axes: list[Axes], mean: WeightedMean, noisy: np.ndarray, result: np.ndarray) -> AxesImage:
     row, column = mean.pixel
     around = slice(row - REACH, row + REACH + 1), slice(column - REACH, column + REACH + 1)
-    low, high = result[around].min(), result[around].max()
-    margin = max(0.1, high - low) / 2  # noise beyond it is black or white
-    limits = {"vmin": max(low - margin, 0), "vmax": min(high + margin, 1)}
-    for panel, picture in zip(axes, (noisy, result), strict=False):
-        show(panel, picture[around], **limits)
+    margin = 2 * SIGMA / 255
+    low, high = max(result[around].min() - margin, 0), min(result[around].max() + margin, 1)
+    for panel, picture in zip(axes, (noisy, result, result), strict=False):
+        show(panel, picture[around], vmin=low, vmax=high)
     weights = mean.weights[around]
-    image = show(axes[2], weights, cmap=MAGNITUDES, vmin=min(weights.min(), 0), vmax=weights.max())
+    least = weights.max() / 10**DECADES
+    shown = np.log10(weights.clip(least) / least) / DECADES  # from 0 to 1
+    veil = np.zeros((*weights.shape, 4))
+    veil[..., :3], veil[..., 3] = RED_GREEN_BLUE, 0.9 * shown
+    show(axes[2], veil)
+    image = show(axes[3], weights.clip(least), cmap=MAGNITUDES, norm="log", clim=(least, weights.max()))
     for panel in axes:
         _frame(panel, REACH, REACH, 0.5)
     return image

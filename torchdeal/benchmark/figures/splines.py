@@ -79,7 +79,7 @@ def draw_splines(study: Study) -> Figure:
     """The functions without a channel above, those of four channels below, each with its filter."""
     splines = learned_splines(study.weights)
     figure = page(FULL, 3.1, layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.05], hspace=0.02)
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.05], hspace=0.02)  # pyright: ignore
     phi1, phi2, kappa = above.subplots(1, 3)
     for axes, values, name in ((phi1, splines.phi1, r"\varphi_1"), (phi2, splines.phi2, r"\varphi_2")):
         axes.plot(splines.x, values, color=BLACK)
@@ -99,7 +99,7 @@ def _draw_channels(panels: np.ndarray, splines: Splines, weights: Weights) -> No
         axes.set(title=rf"$\phi_c^\sigma$, $c = {channel}$", xlabel="$|x|$", ylim=(0, 1.05))
         axes.set_xlim(0, splines.input[-1])
         _inset(axes, ordered[channel])
-    panels[0].legend(loc="center right", bbox_to_anchor=(1.04, 0.45), borderaxespad=0, handlelength=1)
+    panels[0].legend(loc="center right", bbox_to_anchor=(1, 0.45), borderaxespad=0, handlelength=1)
 
 
 def _inset(axes: Axes, kernel: np.ndarray) -> None:

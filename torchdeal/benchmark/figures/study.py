@@ -30,20 +30,20 @@ class Study:
     Attributes:
         size: of the pictures, in pixels.
         tolerance: of the reconstructions.
-        max_iterations: of each of them.
+        steps: of the iteration from several starts.
         device: where they are computed.
         image: the picture that is denoised; by default scikit-image's camera.
     """
 
     size: int = 256
     tolerance: float = 1e-4
-    max_iterations: int = 300
+    steps: int = 30
     device: str = "cpu"
     image: Path | None = None
 
     @classmethod
     def quick(cls, device: str = "cpu", image: Path | None = None) -> Study:
-        return cls(size=64, tolerance=2e-3, max_iterations=40, device=device, image=image)
+        return cls(size=64, tolerance=2e-3, steps=12, device=device, image=image)
 
     def model(self, name: str) -> DEAL:
         return load(name, device=self.device).double()
@@ -67,7 +67,6 @@ class Study:
             model=self.gray,
             sigma=SIGMA / 255,
             tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
             keep_path=True,
         )
         return Denoising(self.gray, self.weights, clean, noisy, run)

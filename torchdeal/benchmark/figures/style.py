@@ -102,14 +102,15 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
 def caption(figure: Figure, text: str, x: float, y: float, **options: Any) -> None:
     """Text at a place in inches, from the upper left corner; centred if nothing else is said."""
     across, down = figure.get_size_inches()
-    figure.text(x / across, 1 - y / down, text, **({"ha": "center", "va": "center"} | options))
+    centred: dict[str, Any] = {"ha": "center", "va": "center"}
+    figure.text(x / across, 1 - y / down, text, **(centred | options))
 
 
 def show(axes: Axes, picture: Any, **options: Any) -> AxesImage:
     """A picture without ticks and frame; in 0..1 if nothing else is said."""
     bare(axes)
-    limits = {} if "norm" in options else {"vmin": 0, "vmax": 1}
-    return axes.imshow(picture, **({"aspect": "auto"} | limits | options))
+    limits: dict[str, Any] = {"aspect": "auto"} if "norm" in options else {"aspect": "auto", "vmin": 0, "vmax": 1}
+    return axes.imshow(picture, **(limits | options))
 
 
 def bare(axes: Axes) -> None:
