@@ -15,6 +15,7 @@ import torch
 from torchdeal.benchmark import EXPERIMENTS
 from torchdeal.benchmark.core import Experiment, Say
 from torchdeal.benchmark.options import ALL, FIGURES, REPORT, Options, parse
+from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.report import print_tables, write_report
 from torchdeal.benchmark.results import Results, environment
 from torchdeal.io.files import ImageFileError
@@ -69,7 +70,12 @@ def _measured(name: str, options: Options, say: Say) -> list[str]:
             continue
         experiment, results = prepared[one]
         results.environments.append(environment(options.device))
-        experiment.run(options, results, lambda results=results: results.save(options.out), say)
+        try:
+            experiment.run(options, results, lambda results=results: results.save(options.out), say)
+        except Unavailable as error:  # such as an experiment that has none of the methods
+            if name != ALL:
+                raise
+            say(f"{one}: {error}")
         results.save(options.out)
     return list(prepared)
 

@@ -40,7 +40,7 @@ class Comparison:
     def run(self, options: Options, results: Results, save: Save, say: Say) -> None:
         cells = [cell for cell in self.cells(options) if options.chosen(cell.name)]
         if not cells:
-            raise ValueError(f"there is no such cell; choose from {'; '.join(c.name for c in self.cells(options))}")
+            raise Unavailable(f"there is no such cell; choose from {'; '.join(c.name for c in self.cells(options))}")
         for cell in cells:
             results.cells[cell.name] = {"table": cell.table, "column": cell.column}
             self.measure(cell, options, results, save, say)

@@ -87,17 +87,18 @@ def _cell(
 def _problems(paths: list[Path], sampling: Sampling, read: Callable[[Path], Tensor], first: int = 0) -> list[Problem]:
     if not paths:
         raise Unavailable("the files of fastMRI are licensed: put your copy into DATA/fastmri/PD and DATA/fastmri/PDFS")
-    problems = []
-    for seed, path in enumerate(paths, start=first):
-        clean = read(path)
-        clean = clean / clean.max().clamp_min(1 / 255)
-        size = (clean.shape[-2], clean.shape[-1])
-        mask = random_columns(size, sampling.acceleration, sampling.centre, seed, exact=False)
-        operator = Fourier(mask, centered=True)
-        if sampling.coils > 1:
-            operator = MultiCoilFourier(ring_of_coils(sampling.coils, size), mask, centered=True)
-        problems.append(kspace(path.stem, clean, operator, NOISE))
-    return problems
+    return [scan(path.stem, read(path), sampling, seed) for seed, path in enumerate(paths, start=first)]
+
+
+def scan(name: str, clean: Tensor, sampling: Sampling, seed: int) -> Problem:
+    """What a scanner would measure of an image `(1, 1, H, W)`; the seed chooses the columns."""
+    clean = clean / clean.max().clamp_min(1 / 255)
+    size = (clean.shape[-2], clean.shape[-1])
+    mask = random_columns(size, sampling.acceleration, sampling.centre, seed, exact=False)
+    operator = Fourier(mask, centered=True)
+    if sampling.coils > 1:
+        operator = MultiCoilFourier(ring_of_coils(sampling.coils, size), mask, centered=True)
+    return kspace(name, clean, operator, NOISE)
 
 
 def ring_of_coils(coils: int, size: tuple[int, int]) -> Tensor:

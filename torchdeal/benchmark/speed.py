@@ -34,7 +34,7 @@ from torchdeal.reference import ReferenceResult, reference_reconstruct
 from torchdeal.solvers import Progress, Solution
 
 KINDS = {"gray": 1, "colour": 3}
-SIZES, QUICK_SIZES = {"cpu": (128, 256), "cuda": (128, 512, 1024, 2048)}, (64,)
+SIZES, QUICK_SIZES = {"cpu": (128, 256), "cuda": (128, 512, 1024, 2048)}, (48,)
 SIGMA = 25.0
 # A reference that takes longer is stopped, and its ratios become lower bounds: whole runs would take hours.
 REFERENCE_SECONDS, QUICK_REFERENCE_SECONDS = {"cpu": 100.0, "cuda": 10.0}, 5.0
@@ -45,7 +45,7 @@ TRUTH_TOLERANCE, TRUTH_ITERATIONS = 1e-5, 2000
 DOUBLE_UP_TO = 256  # the size up to which the truth is computed in float64, on the CPU
 
 ORDER = ("ours", "default", *REFERENCES)  # what takes longest comes last
-WARM_UP = dict.fromkeys(REFERENCES, 2) | {"ours": 6, "default": 6}  # six: loose and accurate steps both occur
+WARM_UP = dict.fromkeys(REFERENCES, 1) | {"ours": 6, "default": 6}  # six: loose and accurate steps both occur
 PROTOCOL = (
     "Denoising from zero, noise by numpy.random.RandomState(0). Relative distances to the fixed point, which is found "
     f"at a tolerance of {TRUTH_TOLERANCE:g} before. Recording the iterates does not count as time."
@@ -82,18 +82,19 @@ def _cells(options: Options) -> Iterator[Cell]:
     for kind, channels in KINDS.items():
         for sigma in options.sigmas or (SIGMA,):
             for size in QUICK_SIZES if options.quick else SIZES[options.device]:
-                problems = partial(_problems, options, channels, size, sigma)
+                problems = partial(noisy_sample, options, channels, size, sigma)
                 name = f"{size} x {size} {kind}, sigma {sigma:g}"
                 yield Cell(name, "Speed", name, DENOISING, channels, problems)
 
 
-def _problems(options: Options, channels: int, size: int, sigma: float) -> list[Problem]:
+def noisy_sample(options: Options, channels: int, size: int, sigma: float) -> list[Problem]:
+    """The picture with noise."""
     return [noisy(*sample_picture(options.images, channels, size), sigma)]
 
 
 def _measure(cell: Cell, methods: list[str], options: Options, results: Results, save: Save, say: Say) -> None:
     """The runs that are missing, each after a warm-up, in which CUDA compiles its kernels."""
-    missing = {method: _missing_runs(results, cell, method, options.repeats) for method in methods}
+    missing = {method: _missing_runs(results, cell, method, options) for method in methods}
     if not any(missing.values()):
         return
     (problem,), ours, place = cell.problems(), find_method("deal", cell, options), len(results.environments) - 1
@@ -114,11 +115,11 @@ def _measure(cell: Cell, methods: list[str], options: Options, results: Results,
             say(f"{cell.name}: {METHODS[method]}, {run}: {end}")
 
 
-def _missing_runs(results: Results, cell: Cell, method: str, repeats: int) -> list[str]:
+def _missing_runs(results: Results, cell: Cell, method: str, options: Options) -> list[str]:
     """References take long: one run each."""
     measured = {row.variant for row in results.select(cell.name, method)}
-    runs = [f"run {count + 1}" for count in range(1 if method in REFERENCES else repeats)]
-    return [run for run in runs if run not in measured]
+    wanted = 1 if options.quick or method in REFERENCES else options.repeats
+    return [run for run in (f"run {count + 1}" for count in range(wanted)) if run not in measured]
 
 
 class _OutOfTimeError(Exception):
