@@ -112,7 +112,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--quick": {"action": "store_true", "help": "small crops of few images, in minutes: a trial, not the protocol"},
     "--resume": {"action": "store_true", "help": "go on with what is in the folder of --out"},
     "--tune": {"action": "store_true", "help": "choose the parameters of all methods anew, on the tuning images"},
-    "--images": {"type": Path, "metavar": "DIR", "help": "a folder of clean images; of it, speed and time take the first"},
+    "--images": {"type": Path, "metavar": "DIR", "help": "your own folder of clean images; speed, time: its first"},
     "--sigmas": {"nargs": "+", "type": float, "metavar": "S", "help": "denoising, speed: noise levels, 0..255 scale"},
     "--model": {"metavar": "FILE", "help": "weights in place of the bundled ones"},
     "--peers-dir": {"type": Path, "metavar": "DIR", "help": "weights of competitors"},
