@@ -8,6 +8,7 @@ from conftest import dense, noisy, picture, random, relative
 from torch.distributions import MultivariateNormal
 
 from torchdeal.benchmark.peers import find_denoiser
+from torchdeal.benchmark.peers.base import fitted_image
 from torchdeal.benchmark.peers.check import main
 from torchdeal.benchmark.peers.epll import (
     DENOISING_BETAS,
@@ -16,7 +17,6 @@ from torchdeal.benchmark.peers.epll import (
     PatchMixture,
     averaged,
     fit_mixture,
-    fitted_image,
     unfolded,
 )
 from torchdeal.operators import Blur

@@ -5,10 +5,11 @@ import torch
 from conftest import DATA, noisy, picture
 from scipy.optimize import minimize
 
-from torchdeal.benchmark.peers import find_denoiser
+from torchdeal.benchmark.peers import find_denoiser, find_solver
 from torchdeal.benchmark.peers.check import checks
 from torchdeal.benchmark.peers.published import EXPECTED
 from torchdeal.metrics import psnr
+from torchdeal.operators import Blur
 
 PEERS = DATA / "data" / "peers"
 QUICK = [expected for expected in EXPECTED if expected.crop and expected.method == "fdncnn"]
@@ -47,3 +48,13 @@ def test_an_image_in_a_batch_is_denoised_as_alone():
     for name in ("dncnn", "wcrr", "pnp-dncnn"):
         denoiser = find_denoiser(name).make(PEERS, 1, "cpu")
         assert torch.allclose(denoiser(y, 15.0)[1:], denoiser(y[1:], 15.0), atol=1e-5)
+
+
+def test_plug_and_play_deblurs():
+    """As well as the learned regulariser, both as they are, without parameters chosen for this."""
+    clean = picture(size=32, row=200, column=300)
+    H = Blur(torch.eye(7) / 7)
+    y = noisy(H.forward(clean), 2.55)
+    x, other = (find_solver(name).make(PEERS, 1, "cpu")(y, H, 0.01) for name in ("pnp-dncnn", "wcrr"))
+    assert psnr(x, clean) > psnr(y, clean) + 10
+    assert psnr(x, clean) > psnr(other, clean) - 0.5

@@ -23,7 +23,7 @@ def make(name, folder=None, channels=1):
 
 @pytest.mark.parametrize("registry", [DENOISERS, SOLVERS], ids=["denoisers", "solvers"])
 def test_a_peer_has_a_paper_and_problems(registry):
-    known = {"denoising", "deblur", "superresolution", "mri", "ct"}
+    known = {"denoising", "deblur", "superres", "mri", "ct"}
     for peer in registry.values():
         assert peer.paper
         assert peer.problems

@@ -76,23 +76,32 @@ def test_total_variation_minimises_its_objective():
 
 
 def halfway(x, sigma):
-    return x + sigma / 255 * (x.square() - x)
+    return x - sigma / 255 * (x - 0.5).tanh()
 
 
-@pytest.mark.parametrize("denoised", [0, 1])
-def test_plug_and_play_does_what_its_recurrence_says(denoised):
-    H, y, level = Blur(KERNEL), random(2, 1, 6, 7, seed=1), 51.0
+def test_plug_and_play_does_what_its_recurrence_says():
+    """Against the matrix of H: strength and noise say how much is left to the denoiser."""
+    H, y, level, noise = Blur(KERNEL), random(2, 1, 6, 7, seed=1), 51.0, 0.1
     matrix = dense(H.forward, (1, 6, 7))
-    step, length = 0.8 / torch.linalg.matrix_norm(matrix, 2).square(), 1.1
-    x = y.flatten(1) @ matrix
+    weight = 2.0 * (noise / 0.2) ** 2
+    A, b = matrix.T @ matrix + weight * torch.eye(42, dtype=torch.float64), y.flatten(1) @ matrix
+    v, u = b, torch.zeros_like(b)
     for _ in range(4):
-        z = x - step * (x @ matrix.T - y.flatten(1)) @ matrix
-        low, high = z.amin(1, keepdim=True), z.amax(1, keepdim=True)
-        x = (halfway((z - low) / (high - low) * length - 0.05, level) + 0.05) / length * (high - low) + low
-    solver = PlugAndPlay(halfway, iterations=4, level=level, step=0.8 * 1.02**2, denoised=denoised)
-    found = solver(y, H, 0.0).flatten(1)
-    assert relative(found, x if denoised else z) < 1e-3
-    assert relative(z, x) > 1e-2
+        x = torch.linalg.solve(A, b + weight * (v - u), left=False)
+        v = halfway(x + u, level)
+        u = u + x - v
+    found = PlugAndPlay(halfway, iterations=4, level=level, strength=2.0)(y, H, noise)
+    assert relative(found.flatten(1), x) < 1e-3
+    assert relative(v, x) > 1e-2
+
+
+def test_plug_and_play_where_it_converges():
+    """The solution of `x = D(x - grad f(x) / weight)`."""
+    H, y, level, noise = Blur(KERNEL), random(2, 1, 6, 7, seed=1), 51.0, 0.1
+    x = PlugAndPlay(halfway, iterations=200, level=level, strength=2.0)(y, H, noise)
+    slope = H.adjoint(H.forward(x) - y)
+    assert relative(x, H.adjoint(y)) > 0.1
+    assert relative(halfway(x - slope / 0.5, level), x) < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ The alternating direction method of multipliers for `f(x) = 0.5 ||H x - y||^2`:
 
 Where it converges, x is v and solves `x = D(x - grad f(x) / weight)`. The forward-backward method of the same paper,
 `x <- D(x - a grad f(x))`, has the same solutions for `a = 1 / weight`, but it needs `a < 2 / ||H||^2`: with a denoiser
-that is made for more noise than there is, it can only smooth too much.
+that is made for more noise than there is, it can only smooth too much. The authors stretch what they denoise from its
+range to 0..1; images are in 0..1 here, and as they are the level of D means the same for all of them.
 """
 
 from __future__ import annotations
@@ -39,15 +40,6 @@ class PlugAndPlay:
         u = torch.zeros_like(x)
         for _ in range(self.iterations):
             x = fitted_image(H, backprojected, v - u, weight, x)
-            v = in_range(self.denoiser, x + u, self.level)
+            v = self.denoiser(x + u, self.level)
             u = u + x - v
         return x
-
-
-def in_range(denoiser: PeerDenoiser, x: Tensor, sigma: float) -> Tensor:
-    """The denoiser on each image mapped from its own range to one of length `1 + sigma / 510` around 1/2, and back."""
-    low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
-    length = 1 + sigma / 510
-    spread = (high - low).clamp_min(1e-12)  # a constant image stays one
-    scaled = (x - low) / spread * length + (1 - length) / 2
-    return (denoiser(scaled, sigma) - (1 - length) / 2) / length * spread + low
