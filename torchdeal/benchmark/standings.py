@@ -141,8 +141,8 @@ class Standings:
             [method, *(f"{values[cell][method]:.2f}" if method in values[cell] else "" for cell in cells)]
             for method in methods
         ]
-        quoted = PUBLIC_CODE_TITLE if BY_PUBLIC_CODE.issuperset(cells) else PAPER_TITLE
-        return Table(["", *(self.columns[cell] for cell in cells)], rows, quoted)
+        source = PUBLIC_CODE_TITLE if BY_PUBLIC_CODE.issuperset(cells) else PAPER_TITLE
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, source, quoted=True)
 
     def to_paper(self) -> Table:
         """Our mean minus the paper's, for each set of parameters that we have."""
@@ -185,7 +185,7 @@ class Standings:
             for method in self.methods
             if self._of(cell, method)
         ]
-        return Table(["", "column", *RUN_HEAD], rows, RUNS_TITLE)
+        return Table(["", "column", *RUN_HEAD], rows, f"{RUNS_TITLE}, in each column")
 
     def parameters(self) -> Table:
         """Those that were chosen on tuning images for problems of this table."""
@@ -202,6 +202,8 @@ class Standings:
         methods = [method for method in self.methods if self.score(cell, method)]
         values = {method: image_means(self._of(cell, method)) for method in methods}
         images = dict.fromkeys(image for found in values.values() for image in found)
+        if len(images) == 1:  # the table of means has it
+            images = {}
         rows = [
             [image, *(f"{values[method][image]:.2f}" if image in values[method] else "" for method in methods)]
             for image in images

@@ -22,6 +22,7 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
+    quoted: bool = False  # not measured here
 
     def __str__(self) -> str:
         return "\n\n".join(filter(None, [markdown_text(self.title), self.grid()]))
