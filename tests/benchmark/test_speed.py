@@ -1,53 +1,60 @@
-"""The benchmark: its arithmetic on made-up curves, and short real runs as a user starts them."""
+"""Speed: the arithmetic on made-up curves, and short real runs as a user starts them."""
 
-import functools
-import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from torchdeal.benchmark import speed
-from torchdeal.benchmark.curves import (
-    Measurement,
-    Ratio,
-    Target,
-    TimedProblem,
-    ratio,
-    ratio_at_its_end,
-    seconds_to,
-)
+from torchdeal.benchmark import command, curves, speed
+from torchdeal.benchmark.curves import FIXED_POINT, Runs, curve_values, seconds_to
 from torchdeal.benchmark.images import fit, read_picture
-from torchdeal.benchmark.speed import BENCHMARK
+from torchdeal.benchmark.results import Results, Row
 from torchdeal.io.checkpoint import card
-from torchdeal.reference import reference_reconstruct
+from torchdeal.reference import ReferenceResult, reference_reconstruct
 
-QUICK = ["--size", 20, "--sigma", 5, "--threads", 1, "--repeats", 1]
-LOOSE = [*QUICK, "--truth-tolerance", 1e-2]  # where only the way there matters
+GRAY = "20 x 20 gray, sigma 5"
+TO_1E2, TO_1E3, TO_1E4 = curves.THRESHOLDS
+
+
+def runs(method, *found, stopped=False, **values):
+    rest = {"iterations": 10, "cg_iterations": 50, "psnr": 30.0, "stopped": stopped, **values}
+    return Runs(method, [{**curve_values(list(curve)), **rest} for curve in found])
+
+
+OURS = runs("ours", [(1.0, 5e-2), (2.0, 5e-3), (4.0, 5e-4), (5.0, 5e-5)], status="CONVERGED", estimate=8e-5)
+
+
+def made_up(*measured):
+    results = Results("speed", {}, cells={"a": {"table": "Speed", "column": "a"}})
+    truth = {"noisy_psnr": 20.0, "dtype": "float64", "status": "CONVERGED", "estimate": 5e-6}
+    results.add(Row("a", "camera", FIXED_POINT, truth))
+    for one in measured:
+        for count, values in enumerate(one.values):
+            results.add(Row("a", "camera", one.method, values, f"run {count + 1}"))
+    return results
 
 
 @pytest.fixture
-def deal(deal):
-    """`deal benchmark speed ...`."""
-    return functools.partial(deal, "benchmark", "speed", "--device", "cpu")
+def benchmark(tmp_path, capsys, monkeypatch):
+    """`deal benchmark speed` on pictures of 20 x 20: exit code, what was printed, and the results."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(speed, "QUICK_SIZES", (20,))
+    monkeypatch.setattr(speed, "SIZES", {"cpu": (20,)})
 
+    def run(*arguments):
+        code = 0
+        try:
+            command.main(["speed", "--device", "cpu", "--out", "out", "--sigmas", "5", *map(str, arguments)])
+        except SystemExit as stop:
+            code = stop.code
+        path, captured = tmp_path / "out" / "speed.json", capsys.readouterr()
+        return code, captured.out, captured.err, Results.load(path) if path.exists() else None
 
-def measured(method, *curves, iterations=10, **options):
-    return Measurement(method, [list(c) for c in curves], iterations, cg_iterations=50, psnr=30.0, **options)
-
-
-def problem(*measurements, size=32, **options):
-    truth = Target("float64", "CONVERGED", 5e-6, 40, 1.0)
-    return TimedProblem(size, "gray", 25.0, "camera", 20.0, 16.0, truth, list(measurements), **options)
-
-
-SETTINGS = {
-    **{"torchdeal": "0", "torch": "2", "device": "cpu", "device_name": "a CPU", "threads": 1, "date": "2026-01-01T00"},
-    **{"repeats": 3, "baseline_repeats": 1},
-}
-OURS = measured("ours", [(1.0, 5e-2), (2.0, 5e-3), (4.0, 5e-4), (5.0, 5e-5)], status="CONVERGED", estimate=8e-5)
+    return run
 
 
 def test_a_threshold_counts_from_where_the_curve_stays_below():
@@ -61,49 +68,65 @@ def test_a_threshold_counts_from_where_the_curve_stays_below():
     assert seconds_to([(1.0, 1e-3), (2.0, 2e-2)], 1e-2) is None
 
 
+@pytest.mark.parametrize("length", [1, 39, 40, 41, 100, 1000])
+def test_few_points_of_a_curve_are_kept_and_all_of_them_count(length):
+    curve = [(float(k), 2.0 ** (-k / 10)) for k in range(length)]
+    values = curve_values(curve)
+    assert len(values["curve"]) <= 40
+    assert values["curve"][-1] == curve[-1]
+    assert set(values["curve"]) <= set(curve)
+    assert (values["total_seconds"], values["end_distance"]) == curve[-1]
+    passed = [seconds for seconds, distance in curve if distance <= 1e-3]
+    assert values["seconds_to_1e-3"] == (passed[0] if passed else None)
+
+
 def test_median_over_repeats():
-    curves = [[(t, 1e-3), (2 * t, 1e-5)] for t in (1.0, 5.0, 2.0)]
-    result = measured("ours", *curves)
-    assert result.seconds_to(1e-2) == 2.0
-    assert result.seconds_to(1e-4) == 4.0
+    found = [[(t, 1e-3), (2 * t, 1e-5)] for t in (1.0, 5.0, 2.0)]
+    result = runs("ours", *found)
+    assert result.seconds(TO_1E2) == 2.0
+    assert result.seconds(TO_1E4) == 4.0
     assert result.total_seconds == 4.0
-    assert measured("ours", *curves, [(1.0, 0.1)]).seconds_to(1e-2) is None  # one of them never gets there
+    assert runs("ours", *found, [(1.0, 0.1)]).seconds(TO_1E2) is None  # one of them never gets there
+    assert runs("ours", [(1.0, 1e-3)], [(1.0, 1e-2)], [(1.0, 1e-4)]).end_distance == 1e-2
+    assert math.isnan(runs("ours", [(1.0, 1e-3)], [(1.0, math.nan)]).end_distance)
 
 
 def test_ratios():
-    slow = measured("tight", [(50.0, 5e-2), (100.0, 5e-3), (400.0, 5e-4)])
-    assert ratio(slow, OURS, 1e-2) == Ratio(50.0)
-    assert ratio(slow, OURS, 1e-3) == Ratio(100.0)
-    assert ratio(slow, OURS, 1e-4) is None  # it ended without getting there
-    assert ratio(None, OURS, 1e-2) is None
-    assert ratio(slow, None, 1e-2) is None
-    assert ratio_at_its_end(slow, OURS) == Ratio(100.0)  # 400 s, against 4 s to 5e-4
+    slow = runs("tight", [(50.0, 5e-2), (100.0, 5e-3), (400.0, 5e-4)])
+    assert slow.ratio(OURS, TO_1E2) == "50 x"
+    assert slow.ratio(OURS, TO_1E3) == "100 x"
+    assert slow.ratio(OURS, TO_1E4) == ""  # it ended without getting there
+    assert slow.ratio(None, TO_1E2) == ""
+    assert slow.time(OURS, TO_1E3) == "400 (100 x)"
+    assert slow.time(OURS, TO_1E4) == "never"
+    assert runs("tight", [(8.04, 5e-3)]).ratio(OURS, TO_1E2) == "4.0 x"
 
 
-def test_ratios_of_a_stopped_baseline_are_lower_bounds():
-    stopped = measured("tight", [(50.0, 5e-2), (100.0, 5e-3)], stopped=True)
-    assert ratio(stopped, OURS, 1e-2) == Ratio(50.0)
-    assert ratio(stopped, OURS, 1e-3) == Ratio(25.0, is_bound=True)
-    assert str(Ratio(40.2, is_bound=True)) == "> 40 x"
-    assert str(Ratio(4.02)) == "4.0 x"
+def test_ratios_of_a_stopped_reference_are_lower_bounds():
+    stopped = runs("tight", [(50.0, 5e-2), (100.0, 5e-3)], stopped=True)
+    assert stopped.ratio(OURS, TO_1E2) == "50 x"
+    assert stopped.ratio(OURS, TO_1E3) == "> 25 x"
+    assert stopped.time(OURS, TO_1E3) == "> 100 (> 25 x)"
+    (section,) = speed.EXPERIMENT.sections(made_up(OURS, stopped))
+    assert [row[:4] for row in section.tables[0].rows] == [
+        ["tight reference", "100 (50 x)", "> 100 (> 25 x)", "> 100 (> 20 x)"],
+        ["ours", "2", "4", "5"],
+    ]
+    assert "tight reference: stopped after 100 s at distance 5.0e-03; > marks lower bounds." in section.notes
+    assert "ours: CONVERGED, estimated distance 8.0e-05, true distance 5.0e-05." in section.notes
 
 
-def write(path, results):
-    path.write_text(BENCHMARK.to_json(results, SETTINGS))
+def test_results_survive_their_file(tmp_path):
+    results = made_up(OURS, runs("tight", [(1.0, math.inf), (2.0, math.nan)], stopped=True))
+    results.save(tmp_path)
+    loaded = Results.load(tmp_path / "speed.json")
+    (section,) = speed.EXPERIMENT.sections(loaded)
+    assert [row[4] for row in section.tables[0].rows] == ["nan", "5.0e-05"]
 
 
-def test_json_round_trip(tmp_path):
-    results = [problem(OURS, measured("tight", [(1.0, 0.2), (2.0, 0.1)], stopped=True))]
-    path = tmp_path / "a.json"
-    write(path, results)
-    assert BENCHMARK.from_json(path) == (results, SETTINGS)
-    content = json.loads(path.read_text())["problems"][0]
-    assert content["summary"]["ours"]["seconds_to"] == {"1e-02": 2.0, "1e-03": 4.0, "1e-04": 5.0}
-    assert content["ratios"]["tight"]["1e-04"] == {"value": 0.4, "is_bound": True}
-    write(path, [problem(measured("tight", [(1.0, math.inf), (2.0, 0.1)]))])
-    ((result,), _) = BENCHMARK.from_json(path)
-    assert math.isnan(result.measurements[0].curves[0][0][1])
-    assert result.measurements[0].seconds_to(1.0) == 2.0
+def test_plot(tmp_path):
+    curves.plot(made_up(OURS, runs("tight", [(1.0, 0.2), (2.0, 0.1)], stopped=True)), tmp_path / "a.png")
+    assert Image.open(tmp_path / "a.png").size[0] > 500
 
 
 @pytest.mark.parametrize(("have", "size"), [((9, 9), 5), ((9, 8, 3), 6), ((4, 5), 15), ((3, 20), 8)])
@@ -117,6 +140,14 @@ def test_pictures_are_cropped_or_mirrored(have, size):
         assert np.array_equal(result, picture[row : row + size, column : column + size])
 
 
+def test_an_image_of_ones_own_in_colour(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels).save(path)
+    assert np.allclose(read_picture("color", path), pixels / 255)
+    assert np.allclose(read_picture("gray", path), np.asarray(Image.open(path).convert("L")) / 255, atol=1 / 255)
+
+
 def test_reference_reports_each_iteration(gray):
     y = torch.rand(1, 1, 20, 20, generator=torch.Generator().manual_seed(0))
     seen = []
@@ -128,120 +159,131 @@ def test_reference_reports_each_iteration(gray):
 def test_time_in_the_recorder_does_not_count(monkeypatch):
     clock = iter([0.0, 10.0, 13.0, 20.0, 21.0])  # start, then arrival and end of each recording
     monkeypatch.setattr(speed.time, "perf_counter", lambda: next(clock))
-    recorder = speed.Recorder(torch.device("cpu"), None)
+    recorder = speed.Recorder(torch.device("cpu"))
     truth = torch.ones(1, 1, 2, 2, dtype=torch.float64)
     for x in (0 * truth.float(), truth.float()):
-        recorder.record(speed.TimedRun(x, 1, 1))
+        recorder.record(ReferenceResult(x, 1, 1, 0.0))
     assert recorder.curve(truth) == [(10.0, 1.0), (17.0, 0.0)]
 
 
-def test_a_whole_run(deal, tmp_path):
-    code, out, err = deal(*QUICK, "--save", "a.json", "--plot", "a.png")
+def test_a_whole_run_and_what_is_missing_later(benchmark):
+    code, out, err, first = benchmark("--cells", "gray", "--repeats", 2, "--methods", "default")
     assert code == 0
+    assert [(row.method, row.variant) for row in first.rows] == [
+        (FIXED_POINT, ""),
+        ("default", "run 1"),
+        ("default", "run 2"),
+    ]
+    code, out, err, results = benchmark("--cells", "gray", "--repeats", 2, "--resume")
+    assert code == 0
+    assert results.rows[:3] == first.rows
+    assert [(row.method, row.variant) for row in results.rows[3:]] == [
+        ("ours", "run 1"),
+        ("ours", "run 2"),
+        ("paper-literal", "run 1"),
+        ("tight", "run 1"),
+    ]
     for word in ("paper-literal", "tight reference", "ours, default", "s to 1e-3", "float64", "CONVERGED", "PSNR"):
         assert word in out
-    assert "20 x 20 gray, sigma 5: ours, run 1 of 1" in err
-    ((result,), settings) = BENCHMARK.from_json(tmp_path / "a.json")
-    ours, default = result.measurement("ours"), result.measurement("default")
-    assert ours.status == "CONVERGED"
-    assert ours.end_distance < 1e-4
-    assert default.end_distance < 1e-3
-    assert len(ours.curves[0]) == ours.iterations + 1
-    assert ours.cg_iterations > ours.iterations > default.iterations > 2
-    assert 0 < ours.seconds_to(1e-2) < ours.total_seconds
-    assert result.measurement("paper-literal").end_distance < 0.05  # the same fixed point
-    assert ours.psnr > result.noisy_psnr
-    assert settings["weights"]["gray"]["sha256"] == card("gray")["sha256"]
-    assert Image.open("a.png").size[0] > 500
+    assert f"{GRAY}: ours, run 2: " in err
+
+    truth, default, ours, literal = (
+        results.select(GRAY, method)[0].values for method in (FIXED_POINT, "default", "ours", "paper-literal")
+    )
+    assert ours["status"] == "CONVERGED"
+    assert ours["end_distance"] < 1e-4
+    assert default["end_distance"] < 1e-3
+    assert len(ours["curve"]) == ours["iterations"] + 1
+    assert ours["cg_iterations"] > ours["iterations"] > default["iterations"] > 2
+    assert 0 < ours["seconds_to_1e-2"] < ours["total_seconds"]
+    assert literal["end_distance"] < 0.05  # the same fixed point
+    assert ours["psnr"] > truth["noisy_psnr"]
+    clean = fit(read_picture("gray", None), 20)
+    noise = np.random.RandomState(0).normal(0, 5 / 255, clean.shape)
+    shown = (clean + noise).clip(0, 1)
+    assert truth["noisy_psnr"] == pytest.approx(-10 * np.log10(np.mean((shown - clean) ** 2)), abs=1e-3)
+    assert results.weights["ours"] == {"gray": card("gray")["sha256"]}
 
 
-def test_earlier_results_are_shown_without_measuring(deal, tmp_path):
-    stopped = measured("tight", [(50.0, 5e-2), (100.0, 5e-3)], stopped=True)
-    results = [problem(OURS, stopped, measured("default", [(n / 9, 1e-4)]), size=n) for n in (32, 64)]
-    write(tmp_path / "a.json", results)
-    code, out, err = deal("--from", "a.json", "--plot", "b.svg")
+def test_a_reference_is_stopped(benchmark, monkeypatch):
+    monkeypatch.setattr(speed, "QUICK_REFERENCE_SECONDS", 1e-6)
+    code, out, _, results = benchmark("--quick", "--cells", "gray", "--methods", "paper-literal,default")
     assert code == 0
-    assert err == ""
-    assert "> 100 (> 25 x)" in out
-    assert "stopped after 100 s at distance 5.0e-03" in out
-    assert "<svg" in (tmp_path / "b.svg").read_text()
-    assert json.loads(deal("--from", "a.json", "--json")[1]) == json.loads((tmp_path / "a.json").read_text())
+    (row,) = results.select(GRAY, "paper-literal")
+    assert row.values["stopped"] is True
+    assert row.values["iterations"] == len(row.values["curve"]) == 1
+    assert "paper-literal: stopped after" in out
 
 
-def test_a_baseline_is_stopped(deal, tmp_path):
-    options = ("--methods", "paper-literal", "--max-seconds", 1e-6, "--save", "a.json")
-    assert deal(*LOOSE, *options)[0] == 0
-    ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
-    baseline = result.measurement("paper-literal")
-    assert baseline.stopped
-    assert baseline.iterations == len(baseline.curves[0]) == 1
+def test_an_interrupted_run_keeps_what_it_has(benchmark, monkeypatch):
+    solve = speed.TimedProblem.solve
 
-
-def test_an_interrupted_run_keeps_what_it_has(deal, monkeypatch, tmp_path):
-    solve = speed.solve
-
-    def interrupted(method, *arguments, **options):
+    def interrupted(self, method, *arguments, **options):
         if method == "paper-literal":
             raise KeyboardInterrupt
-        return solve(method, *arguments, **options)
+        return solve(self, method, *arguments, **options)
 
-    monkeypatch.setattr(speed, "solve", interrupted)
-    options = ("--methods", "default,paper-literal", "--save", "a.json")
-    code, out, err = deal(*LOOSE, *options)
+    monkeypatch.setattr(speed.TimedProblem, "solve", interrupted)
+    code, out, err, results = benchmark("--quick", "--cells", "gray", "--methods", "default,paper-literal")
     assert code == 130
     assert out == ""
-    assert "Interrupted" in err
-    ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
-    assert [m.method for m in result.measurements] == ["default"]
+    assert "go on with --resume" in err
+    assert [row.method for row in results.rows] == [FIXED_POINT, "default"]
 
 
-def test_an_image_of_ones_own_in_colour(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
-    path = tmp_path / "a.png"
-    Image.fromarray(pixels).save(path)
-    assert np.allclose(read_picture("color", path), pixels / 255)
-    gray = read_picture("gray", path)
-    assert np.allclose(gray, np.asarray(Image.open(path).convert("L")) / 255, atol=1 / 255)
+def test_cells_that_cannot_be_measured_say_why(benchmark, tmp_path):
+    (tmp_path / "mine").mkdir()
+    Image.fromarray(np.full((24, 24), 100, np.uint8)).save(tmp_path / "mine" / "gray.png")
+    code, out, err, results = benchmark("--quick", "--images", "mine", "--methods", "default")
+    assert code == 0
+    assert "20 x 20 colour, sigma 5: mine/gray.png: the image is gray" in err
+    assert [row.image for row in results.rows] == ["gray", "gray"]
+    assert "ours, default: not measured: mine/gray.png: the image is gray" in out
+    _, _, err, _ = benchmark("--quick", "--out", "other", "--cells", "gray", "--model", "color")
+    assert "color is for images of 3 channels" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "ours,magic"], "there is no method 'magic'"),
-        (["--methods", ","], "no method is left"),
-        (["--size", "14"], "size must be at least 15"),
-        (["--size", "-3"], "size must be at least 15"),
-        (["--sigma", "-1"], "sigma must be finite"),
-        (["--repeats", "0"], "repeats must be at least 1"),
-        (["--threads", "0"], "threads must be at least 1"),
-        (["--max-seconds", "0"], "max-seconds must be above 0"),
-        (["--image", "missing.png"], "missing.png: no such file"),
-        (["--image", "gray.png", "--kind", "color"], "the image is gray"),
-        (["--model", "color"], "the model has 3 channels"),
+        (["--methods", "magic"], "speed has other methods: paper-literal, tight, ours, default"),
+        (["--cells", "99 x 99"], "there is no such cell"),
         (["--model", "grey"], "no weights at grey"),
-        (["--plot", "a.xyz"], "unknown format for a plot"),
-        (["--plot", "no/a.png"], "does not exist"),
-        (["--save", "no/a.json"], "does not exist"),
-        (["--from", "missing.json"], "missing.json"),
-        (["--from", "other.json"], "does not hold results"),
+        (["--images", "missing"], "missing: no such folder"),
+        (["--images", "."], "no images in this folder"),
     ],
 )
-def test_bad_input_is_one_clear_line(deal, tmp_path, arguments, message):
-    Image.fromarray(np.zeros((20, 20), np.uint8)).save(tmp_path / "gray.png")
-    (tmp_path / "other.json").write_text('{"a": 1}')
-    code, out, err = deal(*arguments)
+def test_bad_input_is_one_clear_line(benchmark, arguments, message):
+    code, out, err, _ = benchmark("--quick", *arguments)
     assert code == 1
     assert out == ""
-    assert err.startswith("Error: ")
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
+    lines = err.strip().splitlines()
+    assert [line for line in lines if line.startswith("Error: ")] == lines[-1:]
+    assert message in lines[-1]
 
 
-def test_runs_on_a_bare_machine(bare_machine, tmp_path):
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32), dtype=np.uint8)).save(tmp_path / "a.png")
-    done = bare_machine("speed", "--image", "a.png", "--save", "a.json", "--methods", "default", *LOOSE)
-    assert done.returncode == 0, done.stderr
-    assert "ours, default: " in done.stderr
-    assert "| ours, default |" in done.stdout
-    ((result,), _) = BENCHMARK.from_json(tmp_path / "a.json")
-    assert result.measurement("default").end_distance < 1e-2
+def test_seconds_of_another_machine_are_not_added(benchmark, monkeypatch):
+    assert benchmark("--quick", "--cells", "gray", "--methods", "default")[0] == 0
+    monkeypatch.setattr(speed, "device_name", lambda device: "another processor")
+    code, _, err, _ = benchmark("--quick", "--cells", "gray", "--methods", "default", "--resume")
+    assert code == 1
+    assert "was measured with another device" in err
+
+
+def test_runs_on_a_bare_machine(tmp_path):
+    (tmp_path / "mine").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 20), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "mine" / "a.png")
+    script = (
+        "import sys; missing = ['typer', 'rich', 'matplotlib', 'skimage', 'tifffile', 'scipy'];"
+        "sys.modules.update(dict.fromkeys(missing));"
+        "from torchdeal.benchmark import command, speed; speed.QUICK_SIZES = (20,);"
+        "command.main(['speed', '--quick', '--methods', 'default', '--device', 'cpu', *sys.argv[1:]])"
+    )
+
+    def run(*arguments):
+        options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
+        return subprocess.run([sys.executable, "-c", script, *arguments], **options)
+
+    assert "| ours, default |" in run("--images", "mine", "--out", "a").stdout
+    assert "pip install 'torchdeal[demo]', or give a folder by --images" in run("--out", "b").stderr

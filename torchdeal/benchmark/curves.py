@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from torchdeal.benchmark.results import Results, Values
+from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.tables import Section, Table, number, power
 
 METHODS = {"paper-literal": "paper-literal", "tight": "tight reference", "ours": "ours", "default": "ours, default"}
@@ -114,26 +114,28 @@ def speed_sections(results: Results) -> Iterator[Section]:
             ]
             for runs in found.values()
         ]
-        yield Section(f"Speed: {cell}", " ".join(_words(results, cell)), [Table(head, rows)] if rows else [])
+        text = " ".join(_about(row) for row in results.select(cell, FIXED_POINT))
+        yield Section(f"Speed: {cell}", text, [Table(head, rows)] if rows else [], notes=list(_notes(results, cell)))
 
 
-def _words(results: Results, cell: str) -> Iterator[str]:
+def _about(fixed_point: Row) -> str:
+    values = fixed_point.values
+    return (
+        f"{fixed_point.image}, {values['noisy_psnr']:.2f} dB with noise. Medians of seconds; in brackets how many "
+        f"times longer than ours. Distances are to the fixed point computed in {values['dtype']} ({values['status']}), "
+        f"itself {_distance(values)} away by its own estimate."
+    )
+
+
+def _notes(results: Results, cell: str) -> Iterator[str]:
     for method, reason in results.reasons.get(cell, {}).items():
-        yield f"{METHODS[method]}: not measured: {reason}."
-    for row in results.select(cell, FIXED_POINT):
-        yield (
-            f"{row.image}, {row.values['noisy_psnr']:.2f} dB with noise, on {results.settings['device']}, "
-            f"{results.settings['threads']} CPU threads. Medians of the seconds until a method is within a relative "
-            "distance of the fixed point and stays there; in brackets how many times longer than ours. "
-            f"The fixed point was computed in {row.values['dtype']} ({row.values['status']}), and is "
-            f"{_distance(row.values)} away by its own estimate."
-        )
+        yield f"{METHODS[method]}: not measured: {reason}"
     for runs in runs_of(results, cell).values():
-        label, end = METHODS[runs.method], f"{runs.end_distance:.1e}"
+        name, end = METHODS[runs.method], f"{runs.end_distance:.1e}"
         if runs.stopped:
-            yield f'{label}: stopped after {number(runs.total_seconds)} s at distance {end}; "> " is a lower bound.'
+            yield f"{name}: stopped after {number(runs.total_seconds)} s at distance {end}; > marks lower bounds."
         if "status" in runs.last:
-            yield f"{label}: {runs.last['status']}, estimated distance {_distance(runs.last)}, true distance {end}."
+            yield f"{name}: {runs.last['status']}, estimated distance {_distance(runs.last)}, true distance {end}."
 
 
 def _distance(values: Values) -> str:

@@ -26,6 +26,7 @@ from torchdeal.benchmark.peers import DENOISERS, PREFIX, SOLVERS
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, machine, noisy_sample
+from torchdeal.benchmark.standings import label
 from torchdeal.benchmark.tables import Section, Table, number
 from torchdeal.benchmark.tuning import known_parameters
 
@@ -104,7 +105,10 @@ class Time(Comparison):
 
     def sections(self, results: Results) -> Iterator[Section]:
         for cell in results.cells:
-            yield Section(cell, _words(results, cell), [*_measured(results, cell), *_reported(cell)])
+            images = ", ".join({row.image: None for row in results.rows if row.cell == cell})
+            reasons = results.reasons.get(cell, {}).items()
+            notes = [f"{label(name)}: not measured: {reason}" for name, reason in reasons]
+            yield Section(f"Time: {cell}", images, [*_measured(results, cell), *_reported(cell)], notes=notes)
 
 
 def _default_methods(kind: str, quick: bool) -> list[str]:
@@ -150,7 +154,7 @@ def _measured(results: Results, cell: str) -> list[Table]:
     ours = next((row.values["seconds"] for row in rows if row.method == "deal"), None)
     lines = [
         [
-            row.method,
+            label(row.method),
             f"{row.values['psnr']:.2f}",
             number(row.values["seconds"]),
             f"{row.values['seconds'] / ours:.2g} x" if ours else "",
@@ -159,7 +163,7 @@ def _measured(results: Results, cell: str) -> list[Table]:
         ]
         for row in rows
     ]
-    return [Table(["method", "PSNR", "seconds", "times deal", "memory, MiB", "iterations"], lines)] if lines else []
+    return [Table(["method", "PSNR", "seconds", "times DEAL", "memory, MiB", "iterations"], lines)] if lines else []
 
 
 def _reported(cell: str) -> list[Table]:
@@ -173,14 +177,7 @@ def _reported(cell: str) -> list[Table]:
     methods = dict.fromkeys(method for column in columns.values() for method in column)
     rows = [[method, *(number(column[method]) for column in columns.values())] for method in methods]
     title = "As the paper reports it, not measured here: seconds for a fastMRI image on one V100"
-    return [Table(["method", *columns], rows, title)] if columns else []
-
-
-def _words(results: Results, cell: str) -> str:
-    images = {row.image for row in results.rows if row.cell == cell}
-    where = f"on {results.settings['device']}, {results.settings['threads']} CPU threads"
-    reasons = [f"{name}: not measured: {why}." for name, why in results.reasons.get(cell, {}).items()]
-    return " ".join([f"{', '.join(images) or 'Nothing'}, {where}.", *reasons])
+    return [Table(["method", *columns], rows, title, quoted=True)] if columns else []
 
 
 def _mib(values: Values) -> str:
