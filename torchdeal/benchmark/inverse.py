@@ -160,7 +160,11 @@ def _tuned_total_variation(setting: Setting, plan: InversePlan) -> Row:
             )
             latest[index] = minimiser.x.cpu()
             status = (Status.CONVERGED if minimiser.converged else Status.MAX_ITERATIONS).name
-            details = {"status": status, "iterations": minimiser.iterations, "distance": known(minimiser.gap)}
+            details = {
+                "status": status,
+                "iterations": int(minimiser.iterations),
+                "distance": known(float(minimiser.gap)),
+            }
             seconds = time.perf_counter() - started
             found.append(_answer(setting, case, latest[index], seconds, **details, lam=strength))
         return found

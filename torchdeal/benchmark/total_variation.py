@@ -5,7 +5,7 @@ method is that of Chambolle and Pock (2011) with both `H` and the gradient `G` d
 
     min_{x in box} max_{q, |p| <= strength} <H x - y, q> - 0.5 ||q||^2 + <G x, p>
 
-It stops on the duality gap, which bounds how far the objective is from its minimum.
+It stops on the duality gap, which bounds how far the objective is from its minimum; each image of a batch by itself.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ STEP_FACTOR = 4.0  # of the rule for the primal step, found by trial: only the s
 
 @dataclass(frozen=True)
 class Minimiser:
-    """An image `(B, C, H, W)` and how good it is."""
+    """Images `(B, C, H, W)` and how good they are, `(B,)` each."""
 
     x: Tensor
-    objective: float  # the sum over the batch
-    gap: float  # objective minus dual objective, relative to the objective
-    iterations: int
-    converged: bool
+    objective: Tensor
+    gap: Tensor  # objective minus dual objective, relative to the objective
+    iterations: Tensor
+    converged: Tensor
 
 
 def minimise_total_variation(
@@ -66,17 +66,23 @@ def minimise_total_variation(
     tau = 1 / (STEP_FACTOR * math.sqrt(problem.strength))
     sigma_q, sigma_p = 0.5 / tau, 0.5 / (tau * GRADIENT_NORM_SQUARED)
     q, p = problem.residual(x), torch.zeros_like(gradient(x))
-    ahead, gap, iteration = x, math.inf, 0
-    while iteration < max_iterations and gap > tolerance:
-        iteration += 1
+    ahead, latest = x, x
+    gap = torch.full((len(x),), math.inf, dtype=torch.float64, device=x.device)
+    iterations = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    for iteration in range(1, max_iterations + 1):
         q = (q + sigma_q * problem.residual(ahead)) / (1 + sigma_q)
         p = _project(p + sigma_p * gradient(ahead), problem.strength)
         slope = problem.operator.adjoint(q) + gradient_adjoint(p)
-        previous, x = x, (x - tau * slope).clamp(*box)
-        ahead = 2 * x - previous
+        previous, latest = latest, (latest - tau * slope).clamp(*box)
+        ahead = 2 * latest - previous
         if iteration % CHECK_EVERY == 0 or iteration == max_iterations:
-            gap = problem.relative_gap(x, q, slope)
-    return Minimiser(x, problem.objective(x) * norm**2, gap, iteration, gap <= tolerance)
+            live = gap > tolerance  # the others stay as they are
+            x = torch.where(live.view(-1, 1, 1, 1), latest, x)
+            iterations = torch.where(live, iteration, iterations)
+            gap = torch.where(live, problem.relative_gap(latest, q, slope), gap)
+            if bool((gap <= tolerance).all()):
+                break
+    return Minimiser(x, problem.objective(x) * norm**2, gap, iterations, gap <= tolerance)
 
 
 @dataclass(frozen=True)
@@ -89,16 +95,16 @@ class _Objective:
     def residual(self, x: Tensor) -> Tensor:
         return self.operator.forward(x) - self.y
 
-    def objective(self, x: Tensor) -> float:
+    def objective(self, x: Tensor) -> Tensor:
         return 0.5 * _square(self.residual(x)) + self.strength * total_variation(x)
 
-    def relative_gap(self, x: Tensor, q: Tensor, slope: Tensor) -> float:
-        """Of an image and dual variables with `slope = H^T q + G^T p`, p within its bounds."""
+    def relative_gap(self, x: Tensor, q: Tensor, slope: Tensor) -> Tensor:
+        """Of images and dual variables with `slope = H^T q + G^T p`, p within its bounds."""
         primal = self.objective(x)
         low, high = self.box
         lowest = torch.where(slope > 0, low * slope, high * slope)  # the least <x, slope> for x in the box
-        dual = float(lowest.double().sum()) - 0.5 * _square(q) - float((q.conj() * self.y).real.double().sum())
-        return (primal - dual) / primal if primal > 0 else 0.0
+        dual = _sums(lowest) - 0.5 * _square(q) - _sums((q.conj() * self.y).real)
+        return torch.where(primal > 0, (primal - dual) / primal, 0.0)
 
 
 def gradient(x: Tensor) -> Tensor:
@@ -120,9 +126,9 @@ def gradient_adjoint(p: Tensor) -> Tensor:
     return x
 
 
-def total_variation(x: Tensor) -> float:
-    """The sum over pixels of the norm of the gradient of all channels."""
-    return float(_pixel_norms(gradient(x)).double().sum())
+def total_variation(x: Tensor) -> Tensor:
+    """The sum over pixels of the norm of the gradient of all channels, `(B,)`."""
+    return _sums(_pixel_norms(gradient(x)))
 
 
 def _pixel_norms(p: Tensor) -> Tensor:
@@ -134,5 +140,10 @@ def _project(p: Tensor, radius: float) -> Tensor:
     return p / (_pixel_norms(p) / radius).clamp_min(1)
 
 
-def _square(values: Tensor) -> float:
-    return float(values.abs().double().square().sum())
+def _square(values: Tensor) -> Tensor:
+    return _sums(values.abs().double().square())
+
+
+def _sums(values: Tensor) -> Tensor:
+    """Per sample, in double precision."""
+    return values.double().flatten(1).sum(1)

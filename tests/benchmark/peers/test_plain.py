@@ -68,7 +68,7 @@ def test_total_variation_minimises_its_objective():
     y = noisy(H.forward(clean), 10)
 
     def objective(x):
-        return float(0.5 * (H.forward(x) - y).square().sum()) + strength * noise**2 * total_variation(x)
+        return float(0.5 * (H.forward(x) - y).square().sum()) + strength * noise**2 * float(total_variation(x))
 
     found = replace(make("tv"), strength=strength)(y, H, noise)
     nearby = [found + 0.01 * (random(*found.shape, seed=seed) - 0.5) for seed in range(3)]
@@ -92,7 +92,7 @@ def test_plug_and_play_does_what_its_recurrence_says():
         u = u + x - v
     found = PlugAndPlay(halfway, iterations=4, level=level, strength=2.0)(y, H, noise)
     assert relative(found.flatten(1), x) < 1e-3
-    assert relative(v, x) > 1e-2
+    assert relative(v, x) > 5e-3  # not there yet: v would not do
 
 
 def test_plug_and_play_where_it_converges():
