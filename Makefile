@@ -2,6 +2,7 @@
 # make test   set up, then run the tests
 # make test-deepinv   the same for the tests with DeepInverse, in an environment of its own
 # make lint   style and types
+# make results   write the tables of README.md and docs/ from results/
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEEPINV := .venv-deepinv
 
-.PHONY: demo test test-deepinv lint clean
+.PHONY: demo test test-deepinv lint results clean
 
 demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
@@ -24,6 +25,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+results: $(READY)
+	$(BIN)/python -m torchdeal.benchmark.pages
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -62,15 +63,27 @@ def sections(results: Results) -> list[Section]:
     return list(import_module(f"torchdeal.benchmark.{results.experiment}").EXPERIMENT.sections(results))
 
 
+def opening(results: Results) -> list[str]:
+    """What the experiment is about, how and where it was measured."""
+    places = dict.fromkeys(_place(known) for known in _used_environments(results))
+    texts = [
+        import_module(f"torchdeal.benchmark.{results.experiment}").EXPERIMENT.about,
+        str(results.settings.get("protocol", "")),
+        TRIAL if is_trial(results) else "",
+        f"Measured on {'; '.join(places)}." if places else "",
+    ]
+    return [text for text in texts if text]
+
+
 def chapters(folder: Path, pictures: bool = True) -> Iterator[Chapter]:
     """Of the results in a folder, then of its figures."""
     for name, results in stored_results(folder).items():
         yield Chapter(
             name,
             TITLES[results.experiment] + (f" ({name})" if name != results.experiment else ""),
-            list(_paragraphs(results)),
+            opening(results),
             sections(results),
-            list(galleries(folder, results)) if pictures else [],
+            [*_plots(folder, results), *galleries(folder, results)] if pictures else [],
             [Table(["", ""], list(_circumstances(results)), "Settings, versions and weights")],
         )
     shown = [Picture(path, _about(path.stem)) for path in sorted((folder / FIGURES).glob("*.png"))] if pictures else []
@@ -81,17 +94,6 @@ def chapters(folder: Path, pictures: bool = True) -> Iterator[Chapter]:
 def _is_ours(path: Path) -> bool:
     """By its name, or its first line."""
     return path.stem in MEASURED or FORMAT.encode() in path.read_bytes()[:200]
-
-
-def _paragraphs(results: Results) -> Iterator[str]:
-    yield import_module(f"torchdeal.benchmark.{results.experiment}").EXPERIMENT.about
-    if protocol := results.settings.get("protocol"):
-        yield str(protocol)
-    if is_trial(results):
-        yield TRIAL
-    places = dict.fromkeys(_place(known) for known in _used_environments(results))
-    if places:
-        yield f"Measured on {'; '.join(places)}."
 
 
 def _used_environments(results: Results) -> list[dict[str, Any]]:
@@ -120,6 +122,19 @@ def _circumstances(results: Results) -> Iterator[list[str]]:
 
 def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _plots(folder: Path, results: Results) -> Iterator[Gallery]:
+    """Distances against time; nothing without matplotlib."""
+    if results.experiment != "speed" or not results.rows:
+        return
+    from torchdeal.benchmark.curves import plot
+
+    path = folder / "pictures" / "speed.png"
+    path.parent.mkdir(exist_ok=True)
+    with suppress(ImportError):
+        plot(results, path)
+        yield Gallery("", [Picture(path, "Distance to the fixed point against time")])
 
 
 def _about(name: str) -> str:

@@ -10,7 +10,7 @@ from torchdeal.benchmark.chapters import Chapter, chapters, sections
 from torchdeal.benchmark.results import Results
 from torchdeal.benchmark.side_by_side import Gallery
 from torchdeal.benchmark.standings import READING
-from torchdeal.benchmark.tables import Table, markdown_text
+from torchdeal.benchmark.tables import FOLDED, Table, markdown_text
 from torchdeal.benchmark.webpage import link, webpage
 from torchdeal.io.atomic import replacing
 from torchdeal.io.printable import printable
@@ -60,7 +60,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _folded(table: Table) -> str:
-    title = escape(printable(table.title))
+    title = escape(printable(table.title or FOLDED))
     return f"<details>\n<summary>{title}</summary>\n\n{table.grid()}\n\n</details>"
 
 

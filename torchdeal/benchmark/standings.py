@@ -17,6 +17,7 @@ from torchdeal.benchmark.tables import Best, Section, Table, number
 LABELS = {  # of methods, for people; ours first
     "deal": "DEAL",
     "deal-light": "DEAL, light weights",
+    "deal-1e-2": "DEAL, tolerance 1e-2",
     "deal-rule": "DEAL, sigma and lam from the noise",
     "deal-paper": "DEAL, sigma and lam of the paper",
     "bm3d": "BM3D",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from torchdeal.io.printable import printable
 
+FOLDED = "Values of each image"  # over a table that is unfolded, where it has no title
+
 
 class Best(str):
     """An entry of a table that is to be seen first: it is bold."""

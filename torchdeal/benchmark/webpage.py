@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from torchdeal.benchmark.chapters import Chapter
 from torchdeal.benchmark.side_by_side import Gallery, Picture
-from torchdeal.benchmark.tables import Best, Section, Table
+from torchdeal.benchmark.tables import FOLDED, Best, Section, Table
 from torchdeal.io.printable import printable
 
 STYLE = """
@@ -110,7 +110,7 @@ def _entry(entry: str) -> str:
 
 
 def _folded(table: Table) -> str:
-    return f"<details><summary>{text(table.title)}</summary>\n{_table(table, caption=False)}\n</details>"
+    return f"<details><summary>{text(table.title or FOLDED)}</summary>\n{_table(table, caption=False)}\n</details>"
 
 
 def _gallery(gallery: Gallery, folder: Path) -> str:
