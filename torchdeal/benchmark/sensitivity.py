@@ -1,8 +1,9 @@
 """How much an answer changes with the measurements: the derivative of the fixed point, and its largest gain.
 
-At a fixed point, `F(x, y) = A(x) x - H^T y = 0`. With K the part of the derivative of `A(x) x` that comes from the masks,
-`K v = lam W^T (dM^2(x)[v] W x)`, the implicit function theorem gives `dx/dy = (A + K)^-1 H^T`. Its norm is the smallest
-L with `||x(y + e) - x(y)|| <= L ||e||` for all small e. With frozen masks, that is, for one step T, it is `A^-1 H^T`.
+At a fixed point, `A(x) x = H^T y`. The derivative of the left side in x is `A + K`, with K the part that comes from the
+masks, `K v = lam W^T (dM^2(x)[v] W x)`. So, by the implicit function theorem, `dx/dy = (A + K)^-1 H^T`. Its norm is the
+smallest L with `||x(y + e) - x(y)|| <= L ||e||` in the limit of small e. With frozen masks, that is, for one step T,
+the derivative is `A^-1 H^T`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def masks_derivative(weights: Weights, x: Tensor, alpha: Tensor, lam: Tensor) ->
     mask, slope_3 = _with_slope(mixed(second, 1) * alpha, weights.phi[2])
     inside = (mask > MASK_FLOOR) & (mask < 1)
     # d(M^2) W x = 2 M dM W x
-    last = lam * 2 * mask.clamp(MASK_FLOOR, 1) * slope_3 * inside * alpha * analysis(x, weights.filters, weights.boundary)
+    last = (
+        lam * 2 * mask.clamp(MASK_FLOOR, 1) * slope_3 * inside * alpha * analysis(x, weights.filters, weights.boundary)
+    )
     return lambda v: synthesis(
         last * mixed(slope_2 * mixed(slope_1 * bank(v), 0), 1), weights.filters, weights.boundary
     )
