@@ -18,6 +18,7 @@ LABELS = {  # of methods, for people; ours first
     "deal": "DEAL",
     "deal-light": "DEAL, light weights",
     "deal-1e-2": "DEAL, tolerance 1e-2",
+    "deal-1e-2": "DEAL, tolerance 1e-2",
     "deal-rule": "DEAL, sigma and lam from the noise",
     "deal-paper": "DEAL, sigma and lam of the paper",
     "bm3d": "BM3D",
