@@ -1,11 +1,13 @@
 """Parameters of methods: those that ship with the package, and those that are best on tuning images.
 
-What is reported is never among the tuning images.
+What is reported is never among the tuning images. `python -m torchdeal.benchmark.tuning OUT ...` makes the parameters
+that were chosen for the results in these folders those that ship.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,7 +18,8 @@ from torchdeal.benchmark.core import Cell, Method, Say, answers, batches
 from torchdeal.benchmark.methods import OurSolver
 from torchdeal.benchmark.options import Options
 from torchdeal.benchmark.peers.base import grid, parameters
-from torchdeal.benchmark.results import Values
+from torchdeal.benchmark.results import Results, Values
+from torchdeal.io.atomic import replacing
 
 SHIPPED = Path(__file__).with_name("parameters.json")
 MOST_ROUNDS = 4  # through all parameters
@@ -92,3 +95,20 @@ def _nearest(values: tuple[float, ...], wanted: float) -> int:
 @cache
 def _shipped() -> dict[str, dict[str, dict[str, Values]]]:
     return json.loads(SHIPPED.read_text()) if SHIPPED.is_file() else {}
+
+
+def ship(folders: list[Path]) -> None:
+    """Take over the parameters of all results in the folders; those of other cells and methods stay."""
+    kept = _shipped()
+    for path in sorted(path for folder in folders for path in folder.glob("*.json")):
+        results = Results.load(path)
+        for group, methods in results.parameters.items():
+            chosen = {name: values for name, values in methods.items() if values}
+            if chosen:
+                kept.setdefault(results.experiment, {}).setdefault(group, {}).update(chosen)
+    with replacing(SHIPPED) as temporary:
+        temporary.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    ship([Path(name) for name in sys.argv[1:]])
