@@ -275,7 +275,8 @@ class Standings:
         def place(method: str) -> tuple[int, int, float]:
             if method in OURS_FIRST:
                 return OURS_FIRST.index(method), 0, 0.0
-            means = [score.mean for cell in self.columns if (score := self.score(cell, method))]
+            scores = {cell: self.score(cell, method) for cell in self.columns}
+            means = [score.mean for cell, score in scores.items() if score and self._all(cell, score)]
             return len(OURS_FIRST), -len(means), -fmean(means) if means else 0.0
 
         return sorted(methods, key=place)
