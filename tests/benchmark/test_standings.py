@@ -112,7 +112,8 @@ def test_how_it_ran():
     assert found["DEAL"] == ["4", "3 of 4", "17 (30)", "40 (40)", "0.5", "4", "H200"]
     assert found["BM3D"] == ["4", "", "", "", "2", "1", "CPU"]  # wherever the others run
     each = [row for row in section(denoising()).details[0].rows if row[0] == "DEAL"]
-    assert [row[1:5] for row in each] == [["sigma 15", "2", "2 of 2", "12 (14)"], ["sigma 25", "2", "1 of 2", "25 (30)"]]
+    expected = [["sigma 15", "2", "2 of 2", "12 (14)"], ["sigma 25", "2", "1 of 2", "25 (30)"]]
+    assert [row[1:5] for row in each] == expected
 
 
 def test_values_of_each_image():

@@ -57,10 +57,10 @@ def convergence(results: Results) -> str:
         rows = [row for row in results.rows if row.method == method]
         if rows:
             ended = sum(row.values.get("status") == CONVERGED for row in rows)
+            share = "all" if ended == len(rows) else f"{ended} of"
             most = max(row.values["iterations"] for row in rows)
-            sentences.append(
-                f"{label(method)}: {ended} of {len(rows)} runs converge, in at most {most} outer iterations."
-            )
+            words = f"{share} {len(rows)} runs converge, with at most {most} outer iterations."
+            sentences.append(f"{label(method)}: {words}")
     return "\n".join(sentences)
 
 

@@ -119,7 +119,7 @@ class Results:
         path.write_text(f'{text},\n "rows": [\n{lines}\n]}}\n')
 
     def _write_csv(self, path: Path) -> None:
-        with path.open("w", newline="") as file:
+        with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:  # names may be no text
             writer = csv.writer(file)
             writer.writerow(self._columns())
             writer.writerows(self._lines())
