@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tables import show_all
-
-from torchdeal.benchmark.frame import Benchmark, Say
-from torchdeal.benchmark.plan import Plan
+from frame import Given, Say, Tool, arguments_of
 
 MODULES, RUNS = ("torch", "torchdeal"), 5
 CHILD = "import time, sys; t = time.perf_counter(); import {}; print(time.perf_counter() - t, len(sys.modules))"
@@ -24,7 +21,7 @@ class ImportCost:
     modules: int
 
 
-def measure(plan: Plan, say: Say) -> Iterator[list[ImportCost]]:
+def measure(given: Given, say: Say) -> Iterator[list[ImportCost]]:
     """One module after the other; the first run, which compiles, does not count."""
     found: list[ImportCost] = []
     for module in MODULES:
@@ -34,7 +31,7 @@ def measure(plan: Plan, say: Say) -> Iterator[list[ImportCost]]:
         yield found
 
 
-BENCHMARK = Benchmark("imports", Plan, ImportCost, measure, lambda plan: {}, show_all, tool=__doc__ or "")
+TOOL = Tool(arguments_of("imports", __doc__), measure)
 
 if __name__ == "__main__":
-    BENCHMARK.main()
+    TOOL.main()

@@ -7,6 +7,7 @@ should hold the level that was added, and hold 0 where none was.
 
 from __future__ import annotations
 
+import argparse
 import io
 import time
 from collections.abc import Iterator, Sequence
@@ -15,34 +16,19 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
+from frame import Given, Say, Tool, arguments_of, at_least
 from PIL import Image
 from torch import Tensor
 
-from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, circumstances, number
+from torchdeal.benchmark.core import middle
 from torchdeal.benchmark.images import draw_noise, list_images, read_image
-from torchdeal.benchmark.plan import Plan, argument, option
+from torchdeal.benchmark.tables import Table, number
 from torchdeal.io.images import to_tensor
 from torchdeal.noise import LEAST_SIDE, noise_levels
 
 WHITE = 255.0
 SIGMAS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)
 CLEAN = 1.0  # errors are relative to the level, but to this one at least
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisePlan(Plan):
-    """Which pictures, and what is done to them."""
-
-    folders: tuple[Path, ...] = argument("folders of clean pictures")
-    sigmas: tuple[float, ...] = option(SIGMAS, "noise level on the 0..255 scale", least=0)
-    crop: int | None = option(None, "side of the square to take from the centre of each picture", least=LEAST_SIDE)
-    limit: int | None = option(None, "take only the first so many pictures of each folder", least=1)
-    rounded: bool = option(False, "round to 8 bits after the noise was added, and clip")
-    jpeg: int | None = option(None, "the same, and save as JPEG of this quality", least=1)
-
-    def paths(self) -> list[Path]:
-        """The pictures."""
-        return [path for folder in self.folders for path in list_images(folder)[: self.limit]]
 
 
 @dataclass(frozen=True)
@@ -62,16 +48,16 @@ class Estimated:
         return abs(self.estimate - self.sigma) / max(self.sigma, CLEAN)
 
 
-def measure(plan: NoisePlan, say: Say) -> Iterator[list[Estimated]]:
+def measure(given: Given, say: Say) -> Iterator[list[Estimated]]:
     """One picture after the other."""
     found: list[Estimated] = []
-    paths = plan.paths()
+    paths = [path for folder in given.folders for path in list_images(folder)[: given.limit]]
     for index, path in enumerate(paths):
         clean = read_image(path)
-        if plan.crop is not None:
-            clean = _centre(clean, plan.crop)
-        for sigma in plan.sigmas:
-            noisy = _spoilt(clean, sigma, plan)
+        if given.crop is not None:
+            clean = middle(clean, given.crop)
+        for sigma in given.sigma:
+            noisy = _spoilt(clean, sigma, given)
             started = time.perf_counter()
             (level,) = noise_levels(noisy * WHITE, data_range=WHITE)
             seconds = time.perf_counter() - started
@@ -80,29 +66,22 @@ def measure(plan: NoisePlan, say: Say) -> Iterator[list[Estimated]]:
         yield found
 
 
-def _centre(image: Tensor, side: int) -> Tensor:
-    """Of `(1, C, H, W)`, or all of it where it is smaller."""
-    top, left = (max(length - side, 0) // 2 for length in image.shape[-2:])
-    return image[..., top : top + side, left : left + side]
-
-
-def _spoilt(clean: Tensor, sigma: float, plan: NoisePlan) -> Tensor:
+def _spoilt(clean: Tensor, sigma: float, given: Given) -> Tensor:
     """With noise, and what else is asked for."""
     noisy = clean + draw_noise(clean, sigma)
-    if not plan.rounded and plan.jpeg is None:
+    if not given.rounded and given.jpeg is None:
         return noisy
     pixels = (noisy * WHITE).round().clamp(0, WHITE)
-    if plan.jpeg is None:
+    if given.jpeg is None:
         return pixels / WHITE
     file = io.BytesIO()
     array = pixels[0].permute(1, 2, 0).numpy().astype(np.uint8)
-    Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).save(file, "JPEG", quality=plan.jpeg)
+    Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).save(file, "JPEG", quality=given.jpeg)
     return to_tensor(np.asarray(Image.open(file)))[0]
 
 
-def show(results: Sequence[Estimated], settings: Settings) -> Iterator[str | Table]:
+def show(results: Sequence[Estimated]) -> Iterator[Table]:
     """A row for each noise level."""
-    yield f"{circumstances(settings)}\n"
     head = ["sigma", "pictures", "median", "smallest", "largest", "median error", "9 of 10 below"]
     head += ["in the interval", "low, median", "high, median", "s"]
     levels = sorted({row.sigma for row in results})
@@ -126,9 +105,18 @@ def _cells(rows: list[Estimated]) -> list[str]:
     ]
 
 
-BENCHMARK = Benchmark(
-    "noise_estimates", NoisePlan, Estimated, measure, lambda plan: {}, show, units="pictures", tool=__doc__ or ""
-)
+def _arguments() -> argparse.ArgumentParser:
+    parser = arguments_of("noise_estimates", __doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of clean pictures")
+    parser.add_argument("--sigma", nargs="+", type=at_least(0.0), default=SIGMAS, help="noise levels, 0..255")
+    parser.add_argument("--crop", type=at_least(LEAST_SIDE), help="side of the square at the centre of each picture")
+    parser.add_argument("--limit", type=at_least(1), help="only the first so many pictures of each folder")
+    parser.add_argument("--rounded", action="store_true", help="round to 8 bits after the noise was added, and clip")
+    parser.add_argument("--jpeg", type=at_least(1), metavar="QUALITY", help="the same, and save as JPEG")
+    return parser
+
+
+TOOL = Tool(_arguments(), measure, show)
 
 if __name__ == "__main__":
-    BENCHMARK.main()
+    TOOL.main()

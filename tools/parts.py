@@ -5,33 +5,21 @@ Run as `python tools/parts.py [--device cuda] [--size N ...] [--kind color] [--t
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from tables import bundled_weights, show_all
+from frame import Given, Say, Tool, arguments_of, at_least
 
 from torchdeal.backends import BACKENDS, choose_backend
-from torchdeal.benchmark.frame import Benchmark, Say
-from torchdeal.benchmark.plan import Plan, option
 from torchdeal.io.checkpoint import load
 from torchdeal.precision import full_precision
 
 SIGMA = 25.0
 SUITABLE = {"cpu": ("direct", "fft"), "cuda": ("direct", "packed")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartsPlan(Plan):
-    """Which images and backends."""
-
-    kind: str = option("gray", "of image and weights", choices=("gray", "color"))
-    batch: int = option(1, "images at a time", least=1)
-    sizes: tuple[int, ...] = option((256,), "height and width, one or several", nargs="+", action="extend")
-    backends: tuple[str, ...] = option((), "by default those for the device", choices=BACKENDS)
-    repeats: int = option(7, "calls of which the median is taken", least=1)
 
 
 @dataclass(frozen=True)
@@ -46,25 +34,25 @@ class PartTimes:
     rough_penalty_ms: float | None = None
 
 
-def measure(plan: PartsPlan, say: Say) -> Iterator[list[PartTimes]]:
+def measure(given: Given, say: Say) -> Iterator[list[PartTimes]]:
     """One size and backend after the other."""
     found: list[PartTimes] = []
-    for size in plan.sizes:
-        for backend in plan.backends or SUITABLE[plan.device]:
-            name = f"{plan.kind} {plan.batch} x {size} x {size}"
+    for size in given.size:
+        for backend in given.backend or SUITABLE[given.device]:
+            name = f"{given.kind} {given.batch} x {size} x {size}"
             say(f"{name}, {backend}")
-            found.append(PartTimes(name, backend, **time_parts(plan, size, backend)))
+            found.append(PartTimes(name, backend, **time_parts(given, size, backend)))
             yield found
 
 
 @torch.no_grad()
-def time_parts(plan: PartsPlan, size: int, backend: str) -> dict[str, float]:
+def time_parts(given: Given, size: int, backend: str) -> dict[str, float]:
     """Milliseconds of each part of one backend."""
-    device = torch.device(plan.device)
-    model = load(plan.kind, device=device)
+    device = torch.device(given.device)
+    model = load(given.kind, device=device)
     weights = model.weights()
-    x = torch.rand(plan.batch, model.channels, size, size, generator=torch.Generator().manual_seed(0)).to(device)
-    alpha = weights.alpha(torch.full((plan.batch,), SIGMA, device=device))
+    x = torch.rand(given.batch, model.channels, size, size, generator=torch.Generator().manual_seed(0)).to(device)
+    alpha = weights.alpha(torch.full((given.batch,), SIGMA, device=device))
     chosen = choose_backend(weights, x, backend)
     found = {}
     for precise in (True, False) if backend == "packed" else (True,):
@@ -75,7 +63,7 @@ def time_parts(plan: PartsPlan, size: int, backend: str) -> dict[str, float]:
                 "mask": lambda p=precise: chosen.squared_mask(x, alpha, precise=p),
                 "penalty": lambda p=precise, m=mask: chosen.penalty(x, m, precise=p),
             }
-            found |= {f"{rough}{name}_ms": milliseconds(part, device, plan.repeats) for name, part in parts.items()}
+            found |= {f"{rough}{name}_ms": milliseconds(part, device, given.repeats) for name, part in parts.items()}
     return found
 
 
@@ -104,7 +92,17 @@ def _cuda_milliseconds(function: Callable[[], object], calls: int = 5) -> float:
     return start.elapsed_time(end) / calls
 
 
-BENCHMARK = Benchmark("parts", PartsPlan, PartTimes, measure, bundled_weights, show_all, tool=__doc__ or "")
+def _arguments() -> argparse.ArgumentParser:
+    parser = arguments_of("parts", __doc__)
+    parser.add_argument("--kind", choices=("gray", "color"), default="gray", help="of image and weights")
+    parser.add_argument("--batch", type=at_least(1), default=1, help="images at a time (default: 1)")
+    parser.add_argument("--size", type=at_least(1), nargs="+", default=[256], help="height and width (default: 256)")
+    parser.add_argument("--backend", nargs="+", choices=BACKENDS, help="by default those for the device")
+    parser.add_argument("--repeats", type=at_least(1), default=7, help="calls to take the median of (default: 7)")
+    return parser
+
+
+TOOL = Tool(_arguments(), measure)
 
 if __name__ == "__main__":
-    BENCHMARK.main()
+    TOOL.main()

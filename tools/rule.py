@@ -2,7 +2,7 @@
 
 Each image and scenario is reconstructed once for all of the grid, as a batch: sigma of the rule times `SIGMA_FACTORS`,
 and for each sigma the lam that the rule's formula `kappa(sigma) (noise / sigma)^2` has for it, times `LAM_FACTORS`. The
-images are those for tuning: what the inverse benchmark reports is not among them.
+images are those for tuning: what `deal benchmark deblur` reports is not among them.
 
 `python tools/rule.py DATA --device cuda --save out.json` reads `DATA/test/Set12` and
 `DATA/kernels/{Levin09, kernels_12}.npz`. It needs torch, numpy, Pillow and safetensors.
@@ -10,48 +10,42 @@ images are those for tuning: what the inverse benchmark reports is not among the
 
 from __future__ import annotations
 
+import argparse
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
+from frame import Given, Say, Tool, arguments_of, at_least
 from torch import Tensor
 
-from torchdeal.benchmark.frame import Benchmark, Say, Settings, Table, known
-from torchdeal.benchmark.images import named_image, read_clean
-from torchdeal.benchmark.plan import option
-from torchdeal.benchmark.problems import (
-    GAUSSIAN_KERNELS,
-    LEAST_CROP,
-    MOTION_KERNELS,
-    Case,
-    DataPlan,
-    blurred,
-    bundled_model,
-    column_sampled,
-    downsampled,
-    read_kernel,
-    rule_parameters,
-)
-from torchdeal.io.checkpoint import checksum
+from torchdeal.benchmark.core import Problem
+from torchdeal.benchmark.images import clean_image, named_image
+from torchdeal.benchmark.simulated import blurred, downsampled, kspace, read_kernel
+from torchdeal.benchmark.tables import Table
+from torchdeal.estimation import default_parameters
+from torchdeal.io.checkpoint import load
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL, SIGMA_MAX
-from torchdeal.operators import Mask
+from torchdeal.operators import Blur, Downsample, Fourier, Mask
 from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.reconstruct import reconstruct
+from torchdeal.simulate import random_columns
 from torchdeal.solvers import Status
 
 IMAGES = ("03", "04", "06", "07", "08", "09", "10", "11", "12")
-WEIGHTS = "gray"
 SIGMA_FACTORS = (1.0, 0.5**0.5, 2**0.5, 0.5, 2.0)  # nearest first: of those that are clipped to one value it is kept
 LAM_FACTORS = (0.25, 0.5, 0.5**0.5, 1.0, 2**0.5, 2.0, 4.0)
 SIGMA_LEAST = 2.5
 BLUR_STD = 1.6
+ACCELERATION, CENTRE = 4, 0.08
+LEAST_CROP = 32
 
 
 @dataclass(frozen=True)
@@ -59,72 +53,62 @@ class Scenario:
     """An operator and a noise level."""
 
     name: str
-    simulate: Callable[..., Case]  # `masked`, or one of `problems`
-    parameters: tuple[Any, ...]
-    kernel: tuple[str, int] | None = None  # its file and number
+    simulate: Callable[[str, Tensor, Path], Problem]  # of the name of an image, the image, and the folder of kernels
     multiple: int = 1  # the sides of the image must be
 
-    def case(self, path: Path, model: DEAL, plan: RulePlan) -> Case:
+    def problem(self, path: Path, given: Given) -> Problem:
         """The measurements of an image."""
-        clean = read_clean(path, model, plan.crop // self.multiple * self.multiple)
-        kernel = [read_kernel(plan.data, *self.kernel)] if self.kernel else []
-        return self.simulate(path.name, clean, *kernel, *self.parameters)
+        clean = clean_image(path, 1, given.crop // self.multiple * self.multiple)
+        return self.simulate(path.name, clean, given.data / "kernels")
 
 
-def masked(image: str, clean: Tensor, share: float, noise: float) -> Case:
+def masked(image: str, clean: Tensor, share: float, noise: float) -> Problem:
     """This share of the pixels, at random, with noise on the 0..255 scale; the others are 0."""
     generator = np.random.RandomState(0)  # one for both: with the same seed the noise would depend on the mask
     shape = tuple(clean.shape[-2:])
     operator = Mask(generator.uniform(size=shape) < share)
     draws = generator.normal(0, noise / 255, shape).astype(np.float32)
-    y = operator.forward(clean + torch.from_numpy(draws))
-    return Case(image, clean, operator, y, noise / 255, y)
+    return Problem(image, clean, operator.forward(clean + torch.from_numpy(draws)), operator, noise / 255)
+
+
+def column_sampled(image: str, clean: Tensor, noise: float) -> Problem:
+    """A fourth of the columns of the k-space, in the mean."""
+    columns = random_columns((clean.shape[2], clean.shape[3]), ACCELERATION, CENTRE, seed=0, exact=False)
+    return kspace(image, clean, Fourier(columns, centered=True), noise)
 
 
 def _scenarios() -> Iterator[Scenario]:
     """Noise is on the 0..255 scale, that of the k-space on the scale of 0..1."""
+
+    def motion(image: str, clean: Tensor, kernels: Path, number: int, noise: float) -> Problem:
+        return blurred(image, clean, Blur(read_kernel(kernels / "Levin09.npz", number)), noise)
+
+    def gaussian(image: str, clean: Tensor, kernels: Path, noise: float) -> Problem:
+        return blurred(image, clean, Blur(gaussian_kernel(BLUR_STD)), noise)
+
+    def smaller(image: str, clean: Tensor, kernels: Path, scale: int, number: int, noise: float) -> Problem:
+        kernel = read_kernel(kernels / "kernels_12.npz", number)
+        return downsampled(image, clean, Downsample(scale, kernel), noise)
+
     noises = (1.0, 2.55, 7.65)
     for number in (1, 3):
         for noise in noises:
-            yield Scenario(f"blur-k{number}-{noise:g}", blurred, (noise,), kernel=(MOTION_KERNELS, number))
+            yield Scenario(f"blur-k{number}-{noise:g}", partial(motion, number=number, noise=noise))
     for noise in noises:
-        yield Scenario(f"blur-gauss{BLUR_STD}-{noise:g}", blurred, (gaussian_kernel(BLUR_STD), noise))
+        yield Scenario(f"blur-gauss{BLUR_STD}-{noise:g}", partial(gaussian, noise=noise))
     for scale, number, noise in ((2, 2, 2.55), (2, 2, 7.65), (2, 2, 12.75), (3, 3, 2.55)):
-        name, kernel = f"downsample-x{scale}-k{number}-{noise:g}", (GAUSSIAN_KERNELS, number)
-        yield Scenario(name, downsampled, (scale, noise), kernel, multiple=scale)
+        simulate = partial(smaller, scale=scale, number=number, noise=noise)
+        yield Scenario(f"downsample-x{scale}-k{number}-{noise:g}", simulate, multiple=scale)
     for share in (0.5, 0.2):
         for noise in (5.0, 15.0):
-            yield Scenario(f"mask-{100 * share:.0f}-{noise:g}", masked, (share, noise))
+            name = f"mask-{100 * share:.0f}-{noise:g}"
+            yield Scenario(name, lambda image, clean, _, share=share, noise=noise: masked(image, clean, share, noise))
     for noise in (0.002, 0.02):
-        yield Scenario(f"fourier-4x-{noise:g}", column_sampled, (noise, 0))
+        name = f"fourier-4x-{noise:g}"
+        yield Scenario(name, lambda image, clean, _, noise=noise: column_sampled(image, clean, noise))
 
 
 SCENARIOS = tuple(_scenarios())
-
-
-@dataclass(frozen=True, kw_only=True)
-class RulePlan(DataPlan):
-    """Which images and scenarios."""
-
-    images: tuple[str, ...] = option(IMAGES, "of Set12, the name without ending")
-    problems: tuple[str, ...] = option((), "how its name starts, such as blur or mask-20; by default all")
-    lam_only: bool = option(False, "the sigma of the rule only, which is much cheaper")
-    crop: int = option(128, "side of the square at the centre of the images", least=LEAST_CROP)
-    # corners of the grid can be ill-posed: they must not take forever
-    tolerance: float = option(2e-3, "on the estimated relative distance to the fixed point", positive=True)
-    max_iterations: int = option(100, "outer iterations at most", least=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for prefix in self.problems:
-            if not any(scenario.name.startswith(prefix) for scenario in SCENARIOS):
-                names = ", ".join(scenario.name for scenario in SCENARIOS)
-                raise ValueError(f"no problem starts with {prefix!r}; there are {names}")
-
-    @property
-    def scenarios(self) -> list[Scenario]:
-        """Those that were chosen."""
-        return [s for s in SCENARIOS if not self.problems or s.name.startswith(self.problems)]
 
 
 @dataclass(frozen=True)
@@ -138,7 +122,7 @@ class Point:
     psnr: float  # -inf: not a number
     status: str
     iterations: int
-    distance: float | None  # estimated, to the fixed point; None: not known
+    distance: float  # estimated, to the fixed point
 
     @property
     def converged(self) -> bool:
@@ -204,46 +188,55 @@ class Grid:
         return f"{self.image}, {self.problem}: {text}; {counts}, {self.seconds:.1f} s"
 
 
-def measure(plan: RulePlan, say: Say) -> Iterator[list[Grid]]:
+def measure(given: Given, say: Say) -> Iterator[list[Grid]]:
     """One image after the other."""
-    model = bundled_model(WEIGHTS, plan.device)
-    paths = [named_image(plan.data / "test" / "Set12", name) for name in dict.fromkeys(plan.images)]
+    scenarios, model = chosen_scenarios(given.problem), load(given.kind, device=given.device)
+    paths = [named_image(given.data / "test" / "Set12", name) for name in dict.fromkeys(given.image)]
     for path in paths:
-        for scenario in plan.scenarios:
-            scenario.case(path, model, plan)  # what cannot be read ends the run now, not after an hour
+        for scenario in scenarios:
+            scenario.problem(path, given)  # what cannot be read ends the run now, not after an hour
     grids: list[Grid] = []
     for path in paths:
-        for scenario in plan.scenarios:
-            grids.append(try_grid(scenario.name, scenario.case(path, model, plan), model, plan))
+        for scenario in scenarios:
+            grids.append(try_grid(scenario.name, scenario.problem(path, given), model, given))
             say(str(grids[-1]))
         yield grids
 
 
-def try_grid(problem: str, case: Case, model: DEAL, plan: RulePlan) -> Grid:
+def chosen_scenarios(prefixes: Sequence[str]) -> list[Scenario]:
+    """Those whose names start with one of these, or all."""
+    for prefix in prefixes:
+        if not any(scenario.name.startswith(prefix) for scenario in SCENARIOS):
+            names = ", ".join(scenario.name for scenario in SCENARIOS)
+            raise ValueError(f"no problem starts with {prefix!r}; there are {names}")
+    return [scenario for scenario in SCENARIOS if not prefixes or scenario.name.startswith(tuple(prefixes))]
+
+
+def try_grid(name: str, problem: Problem, model: DEAL, given: Given) -> Grid:
     """All of the grid in one batch."""
     started = time.perf_counter()
-    places = grid_places(model, case, plan.lam_only)
+    places = grid_places(model, problem, given.lam_only)
     solution = reconstruct(
-        case.y.repeat_interleave(len(places), 0),
-        case.operator,
+        problem.y.repeat_interleave(len(places), 0),
+        problem.operator,
         model=model,
         sigma=[sigma / 255 for _, _, sigma, _ in places],
         lam=[lam for *_, lam in places],
         data_range=1.0,  # of the images; small ones could seem to have another
-        tolerance=plan.tolerance,
-        max_iterations=plan.max_iterations,
+        tolerance=given.tolerance,
+        max_iterations=given.max_iterations,
     )
     points = [
         Point(
             *place,
-            psnr=comparable(psnr(solution.x[index : index + 1], case.clean)),
+            psnr=comparable(psnr(solution.x[index : index + 1], problem.clean)),
             status=solution.statuses[index].name,
             iterations=int(solution.iterations[index]),
-            distance=known(float(solution.distance[index])),
+            distance=float(solution.distance[index]),
         )
         for index, place in enumerate(places)
     ]
-    return Grid(case.image, problem, time.perf_counter() - started, points)
+    return Grid(problem.image, name, time.perf_counter() - started, points)
 
 
 def comparable(level: float) -> float:
@@ -251,18 +244,31 @@ def comparable(level: float) -> float:
     return -math.inf if math.isnan(level) else level
 
 
-def grid_places(model: DEAL, case: Case, lam_only: bool) -> list[tuple[float, float, float, float]]:
+def grid_places(model: DEAL, problem: Problem, lam_only: bool) -> list[tuple[float, float, float, float]]:
     """Sigma factor, lam factor, sigma and lam of each point."""
-    rule_sigma, _ = rule_parameters(model, case)
+    rule_sigma, _ = rule_parameters(model, problem)
     factors = {}
     for factor in SIGMA_FACTORS[:1] if lam_only else SIGMA_FACTORS:
         factors.setdefault(float((rule_sigma * factor).clamp(SIGMA_LEAST, SIGMA_MAX)), factor)
-    sigmas, lams = rule_parameters(model, case, rule_sigma.new_tensor(list(factors)))
+    sigmas, lams = rule_parameters(model, problem, rule_sigma.new_tensor(list(factors)))
     return [
         (sigma_factor, lam_factor, sigma, lam_factor * lam)
         for sigma_factor, sigma, lam in zip(factors.values(), sigmas.tolist(), lams.tolist(), strict=True)
         for lam_factor in LAM_FACTORS
     ]
+
+
+@torch.no_grad()
+def rule_parameters(model: DEAL, problem: Problem, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sigma on the 0..255 scale and lam, `(B,)` each, as `reconstruct` takes them from the noise.
+
+    Where `sigma` is given, `(B,)`, lam is that of the rule for it.
+    """
+    device = model.kappa.device
+    noise = torch.tensor([255 * problem.noise], device=device)
+    operator, like = problem.operator.to(device), problem.clean.to(device)
+    sigma, lam = default_parameters(model.weights(), operator, like, noise, sigma)
+    return sigma, lam.flatten()
 
 
 def summarise(grids: Sequence[Grid]) -> list[dict[str, Any]]:
@@ -299,12 +305,12 @@ def overall(summaries: list[dict[str, Any]]) -> dict[str, float]:
     return means | {name: max(s[name] for s in summaries) for name in ("largest_lam_loss", "largest_loss")}
 
 
-def show(grids: list[Grid], settings: Settings) -> Iterator[Table]:
+def show(grids: list[Grid]) -> Iterator[Table]:
     """What the rule loses in each scenario, and in all; the columns of sigma are empty with `--lam-only`."""
     summaries = summarise(grids)
     counts = {name: sum(s[name] for s in summaries) for name in ("lam_at_edge", "points", "unconverged")}
     last = {"problem": "all", "images": "", "common_lam_factor": None, **overall(summaries), **counts}
-    lam_only = len(settings["sigma_factors"]) == 1
+    lam_only = all(grid.points == grid.at_rule_sigma for grid in grids)
     head = ["problem", "images", "rule", "- best lam", "at most", "- lam for all", "lam for all"]
     head += ["- best sigma, lam", "at most", "lam at edge", "not converged"]
     yield Table(head, [_cells(row, lam_only) for row in [*summaries, last]])
@@ -318,34 +324,26 @@ def _cells(row: dict[str, Any], lam_only: bool) -> list[str]:
     return [row["problem"], str(row["images"]), f"{row['psnr']:.2f}", *losses, factor, *with_sigma, *counts]
 
 
-def _settings(plan: RulePlan) -> Settings:
-    return {
-        "weights": {WEIGHTS: checksum(WEIGHTS)},
-        "problems": [scenario.name for scenario in plan.scenarios],
-        "sigma_factors": [1.0] if plan.lam_only else sorted(SIGMA_FACTORS),
-        "sigma_limits": [SIGMA_LEAST, SIGMA_MAX],
-        "lam_factors": LAM_FACTORS,
-    }
-
-
-def _derive_from_all(grids: list[Grid]) -> dict[str, Any]:
+def _summaries(grids: list[Grid]) -> dict[str, Any]:
     summaries = summarise(grids)
     return {"overall": overall(summaries), "problems": summaries}
 
 
-BENCHMARK = Benchmark(
-    "rule",
-    RulePlan,
-    Grid,
-    measure,
-    _settings,
-    show,
-    units="images",
-    derive=lambda grid: grid.losses,
-    derive_from_all=_derive_from_all,
-    missing=-math.inf,
-    tool="What the rule for sigma and lam loses against the best of a grid around it, on images for tuning.",
-)
+def _arguments() -> argparse.ArgumentParser:
+    parser = arguments_of("rule", __doc__)
+    parser.set_defaults(kind="gray")
+    parser.add_argument("data", type=Path, help="the folder that holds test/ and kernels/")
+    parser.add_argument("--image", nargs="+", default=IMAGES, help="of Set12, names without ending")
+    parser.add_argument("--problem", nargs="+", default=(), help="how names start, such as blur or mask-20")
+    parser.add_argument("--lam-only", action="store_true", help="the sigma of the rule only, which is much cheaper")
+    parser.add_argument("--crop", type=at_least(LEAST_CROP), default=128, help="side of the centre (default: 128)")
+    # corners of the grid can be ill-posed: they must not take forever
+    parser.add_argument("--tolerance", type=at_least(1e-9), default=2e-3, help="of the runs (default: 0.002)")
+    parser.add_argument("--max-iterations", type=at_least(1), default=100, help="of the runs (default: 100)")
+    return parser
+
+
+TOOL = Tool(_arguments(), measure, show, _summaries)
 
 if __name__ == "__main__":
-    BENCHMARK.main()
+    TOOL.main()

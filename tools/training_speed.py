@@ -6,17 +6,16 @@ images. Starts from the bundled weights, with the settings that `deal train` has
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from tables import bundled_weights
+from frame import Given, Say, Tool, arguments_of
 from torch import Tensor
 
-from torchdeal.benchmark.frame import Benchmark, Say, Settings
-from torchdeal.benchmark.plan import Plan, argument, option
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision
@@ -29,24 +28,6 @@ CHANNELS = {"gray": 1, "color": 3}
 ITERATIONS = 15  # without gradient, before the step whose gradients are compared
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingPlan(Plan):
-    """Which images, and how many steps."""
-
-    folders: tuple[Path, ...] = argument("folders or tar files of images")
-    kind: str = option("gray", "of images and weights", choices=list(CHANNELS))
-    batch: int = option(16, "patches in a step")
-    patch: int = option(128, "side of a patch")
-    steps: int = option(300, "of the run")
-    report_every: int = option(50, "steps from one report to the next")
-
-    def config(self) -> Config:
-        """The settings of the run: what is not chosen is as in `deal train`."""
-        data = {"train": [str(source) for source in self.folders], "batch": self.batch, "patch": self.patch}
-        run = {"report_every": self.report_every, "save_every": 10**9, "validate_every": 10**9}
-        return parse_config({"model": {"channels": CHANNELS[self.kind]}, "data": data, "run": run})
-
-
 @dataclass(frozen=True)
 class TrainingSpeed:
     """The cosine of the gradients of both engines for each parameter, and what a short run reports."""
@@ -55,11 +36,11 @@ class TrainingSpeed:
     reports: list[Report] = field(default_factory=list)
 
 
-def measure(plan: TrainingPlan, say: Say) -> Iterator[list[TrainingSpeed]]:
+def measure(given: Given, say: Say) -> Iterator[list[TrainingSpeed]]:
     """The cosines, then the reports."""
-    config, model = plan.config(), load(plan.kind, device=plan.device).requires_grad_(True)
-    images = read_images(plan.folders, channels=model.channels, patch=plan.patch).to(plan.device)
-    found = TrainingSpeed(cosines(model, draw(images, config.task, plan.batch, seed=0)))
+    config, model = _config(given), load(given.kind, device=given.device).requires_grad_(True)
+    images = read_images(given.folders, channels=model.channels, patch=given.patch).to(given.device)
+    found = TrainingSpeed(cosines(model, draw(images, config.task, given.batch, seed=0)))
     say(f"cosine {found.cosines['all']:.4f} between the gradients of the packed and the direct engine")
     yield [found]
 
@@ -69,7 +50,7 @@ def measure(plan: TrainingPlan, say: Say) -> Iterator[list[TrainingSpeed]]:
             say(str(event))
 
     with tempfile.TemporaryDirectory() as folder:  # nothing of the run is kept
-        Trainer(config, Path(folder), images, model=load(plan.kind), listener=listen).run(until=plan.steps)
+        Trainer(config, Path(folder), images, model=load(given.kind), listener=listen).run(until=given.steps)
     yield [found]
 
 
@@ -98,7 +79,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(a.flatten().double(), b.flatten().double(), dim=0))
 
 
-def show(found: list[TrainingSpeed], settings: Settings) -> Iterator[str]:
+def show(found: list[TrainingSpeed]) -> Iterator[str]:
     """A line for each parameter, and one for each report."""
     for speed in found:
         for name, value in speed.cosines.items():
@@ -106,7 +87,25 @@ def show(found: list[TrainingSpeed], settings: Settings) -> Iterator[str]:
         yield from map(str, speed.reports)
 
 
-BENCHMARK = Benchmark("training_speed", TrainingPlan, TrainingSpeed, measure, bundled_weights, show, tool=__doc__ or "")
+def _config(given: Given) -> Config:
+    """The settings of the run: what is not chosen is as in `deal train`."""
+    data = {"train": [str(source) for source in given.folders], "batch": given.batch, "patch": given.patch}
+    run = {"report_every": given.report_every, "save_every": 10**9, "validate_every": 10**9}
+    return parse_config({"model": {"channels": CHANNELS[given.kind]}, "data": data, "run": run})
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = arguments_of("training_speed", __doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders or tar files of images")
+    parser.add_argument("--kind", choices=list(CHANNELS), default="gray", help="of images and weights")
+    parser.add_argument("--batch", type=int, default=16, help="patches in a step (default: 16)")
+    parser.add_argument("--patch", type=int, default=128, help="side of a patch (default: 128)")
+    parser.add_argument("--steps", type=int, default=300, help="of the run (default: 300)")
+    parser.add_argument("--report-every", type=int, default=50, help="steps between reports (default: 50)")
+    return parser
+
+
+TOOL = Tool(_arguments(), measure, show)
 
 if __name__ == "__main__":
-    BENCHMARK.main()
+    TOOL.main()

@@ -12,12 +12,12 @@ from PIL import Image
 
 from torchdeal.noise import estimate_sigma, noise_levels
 
-QUICK = ["--limit", 2, "--crop", 32, "--threads", 1]
+QUICK = ["--limit", 2, "--crop", 32]
 
 
 @pytest.fixture
 def run(command):
-    return partial(command, noise_estimates.BENCHMARK)
+    return partial(command, noise_estimates.TOOL)
 
 
 def noisy(path, sigma):
@@ -28,7 +28,7 @@ def noisy(path, sigma):
 
 def test_one_row_for_each_level(run, folder):
     pictures = folder / "test/Set12"
-    content, out, code = run(pictures, "--sigma", 0, "--sigma", 20, *QUICK)
+    content, out, code = run(pictures, "--sigma", 0, 20, *QUICK)
     assert code == 0
     rows = content["results"]
     assert [(row["image"], row["sigma"]) for row in rows] == [
@@ -65,10 +65,10 @@ def test_pixels_of_8_bits(run, folder, options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give folders of clean pictures"),
+        ([], "required: folders"),
         (["missing"], "missing: no such folder"),
-        (["DATA", "--sigma", "-1"], "sigma must be at least 0"),
-        (["DATA", "--crop", "3"], "crop must be at least 4"),
+        (["DATA", "--sigma", "-1"], "--sigma: must be at least 0"),
+        (["DATA", "--crop", "3"], "--crop: must be at least 4"),
     ],
 )
 def test_bad_input_is_one_clear_line(run, folder, arguments, message):
