@@ -94,26 +94,27 @@ def draw_averages(study: Study) -> Figure:
 
 
 def _draw_rows(rows: dict[str, Adapted], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
-    """Responses, with and without the mask, share a logarithmic scale in each row; masks go from 0 to 1."""
-    side = 0.16
+    """All responses, with and without the mask, share a logarithmic scale; masks go from 0 to 1."""
+    side, top = 0.16, LINE + 0.04
     tile = (COLUMN - side - 2 * GAP) / 3
-    step = tile + GAP + 0.24
-    figure = page(COLUMN, LINE + 0.04 + len(rows) * step)
+    bottom = top + len(rows) * (tile + GAP)
+    most = 10.0 ** np.ceil(np.log10(max(np.quantile(row.response, 0.995) for row in rows.values())))
+    least = most / 10**DECADES
+    figure = page(COLUMN, bottom + 0.2)
     for index, head in enumerate(heads):
-        caption(figure, head, side + index * (tile + GAP) + tile / 2, LINE / 2 + 0.02, fontsize=7.5)
-    for number, (name, row) in enumerate(rows.items()):
-        top = LINE + 0.04 + number * step
-        caption(figure, name, side / 2, top + tile / 2, rotation=90, fontsize=7.5)
-        most = 10.0 ** np.ceil(np.log10(np.quantile(row.response, 0.995)))
-        decades: dict[str, Any] = {"norm": "log", "clim": (most / 10**DECADES, most)}
-        for index, values in enumerate((row.response, row.mask, row.adapted)):
-            left = side + index * (tile + GAP)
-            options = {"vmin": 0, "vmax": 1} if index == 1 else decades
-            shown = values if index == 1 else values.clip(most / 10**DECADES)
-            image = show(place(figure, left, top, tile, tile), shown, cmap=MAGNITUDES, **options)
-            bar = place(figure, left + 0.1 * tile, top + tile + 0.03, 0.8 * tile, 0.05)
-            ticks = [0, 1] if index == 1 else [most / 10**DECADES, most]
-            scale_bar(bar, image, orientation="horizontal", ticks=ticks, **({"format": "{x:g}"} if index == 1 else {}))
-        if kernels:
-            show_kernel(place(figure, side, top + 0.72 * tile, 0.28 * tile, 0.28 * tile), kernels[number])
+        left, is_mask = side + index * (tile + GAP), index == 1
+        caption(figure, head, left + tile / 2, LINE / 2 + 0.02, fontsize=7.5)
+        scale: dict[str, Any] = {} if is_mask else {"norm": "log", "clim": (least, most)}
+        for number, row in enumerate(rows.values()):
+            values = row.mask if is_mask else (row.adapted if index else row.response).clip(least)
+            axes = place(figure, left, top + number * (tile + GAP), tile, tile)
+            image = show(axes, values, cmap=MAGNITUDES, **scale)
+            if number == 0:
+                bar = place(figure, left + 0.1 * tile, bottom, 0.8 * tile, 0.05)
+                scale_bar(bar, image, orientation="horizontal", ticks=[0, 1] if is_mask else [least, most])
+    for number, name in enumerate(rows):
+        caption(figure, name, side / 2, top + number * (tile + GAP) + tile / 2, rotation=90, fontsize=7.5)
+    for number, kernel in enumerate(kernels):
+        down = top + number * (tile + GAP) + 0.72 * tile
+        show_kernel(place(figure, side, down, 0.28 * tile, 0.28 * tile), kernel)
     return figure

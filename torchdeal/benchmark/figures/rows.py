@@ -87,7 +87,7 @@ def draw_rows(study: Study) -> Figure:
     noisy, result = picture_of(denoising.noisy), picture_of(denoising.x)
     pixels = telling_pixels(result)
     means = inverse_rows(denoising, list(pixels.values()))
-    tile, side, bar, top = 0.81, 0.32, 0.33, LINE + 0.04
+    tile, side, bar, top = 0.81, 0.36, 0.33, LINE + 0.04
     whole = 3 * tile + 2 * GAP
     figure = page(whole + side + 4 * (tile + GAP) + bar, top + whole + 0.04)
     _draw_overview(place(figure, 0, top, whole, whole), result, pixels)
@@ -99,7 +99,7 @@ def draw_rows(study: Study) -> Figure:
     for number, (name, mean) in enumerate(zip(pixels, means, strict=True)):
         down = top + number * (tile + GAP)
         text = rf"{name}\n$\approx {mean.averaged:.0f}$ pixels".replace(r"\n", "\n")
-        caption(figure, text, whole + side / 2 + 0.01, down + tile / 2, rotation=90, fontsize=7)
+        caption(figure, text, whole + side / 2, down + tile / 2, rotation=90, fontsize=7)
         image = _draw_around([place(figure, left, down, tile, tile) for left in lefts], mean, noisy, result)
         scale_bar(place(figure, lefts[-1] + tile + GAP, down, 0.06, tile), image)
     return figure
@@ -109,7 +109,9 @@ def _draw_overview(axes: Axes, picture: np.ndarray, pixels: dict[str, Pixel]) ->
     show(axes, picture)
     for name, (row, column) in pixels.items():
         _frame(axes, row, column, REACH + 0.5)
-        axes.text(column, row - REACH - 2, name, color=ORANGE, ha="center", va="bottom", fontweight="bold")
+        above = row - REACH > len(picture) / 10  # there is room
+        place_of_name = row + (-REACH - 2 if above else REACH + 2)
+        axes.text(column, place_of_name, name, color=ORANGE, ha="center", va="bottom" if above else "top")
 
 
 def _draw_around(axes: list[Axes], mean: WeightedMean, noisy: np.ndarray, result: np.ndarray) -> AxesImage:

@@ -37,13 +37,13 @@ class Study:
 
     size: int = 256
     tolerance: float = 1e-4
-    steps: int = 30
+    steps: int = 20
     device: str = "cpu"
     image: Path | None = None
 
     @classmethod
     def quick(cls, device: str = "cpu", image: Path | None = None) -> Study:
-        return cls(size=64, tolerance=2e-3, steps=12, device=device, image=image)
+        return cls(size=64, tolerance=2e-3, steps=8, device=device, image=image)
 
     def model(self, name: str) -> DEAL:
         return load(name, device=self.device).double()
