@@ -18,7 +18,6 @@ LABELS = {  # of methods, for people; ours first
     "deal": "DEAL",
     "deal-light": "DEAL, light weights",
     "deal-1e-2": "DEAL, tolerance 1e-2",
-    "deal-1e-2": "DEAL, tolerance 1e-2",
     "deal-rule": "DEAL, sigma and lam from the noise",
     "deal-paper": "DEAL, sigma and lam of the paper",
     "bm3d": "BM3D",
@@ -46,7 +45,7 @@ CONVERGED = "CONVERGED"
 PSNR_TITLE = "PSNR in dB, measured here"
 PAPER_TITLE = "As the paper reports it (not measured here)"
 PUBLIC_CODE_TITLE = "By the public code of the paper (not measured here)"
-TO_PAPER_TITLE = "DEAL here minus DEAL in the paper, in dB"
+TO_PAPER_TITLE, TO_CODE_TITLE = "DEAL here minus DEAL in the paper, in dB", "DEAL here minus the public code, in dB"
 TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
 RUNS_TITLE = "How it ran"
 READING = [
@@ -107,6 +106,7 @@ class Standings:
             if row.cell in columns:
                 self.rows.setdefault((row.cell, row.method), []).append(row)
         self.most = {cell: max((s.problems for s in self._scores(cell)), default=0) for cell in columns}
+        self.by_public_code = bool(BY_PUBLIC_CODE.intersection(columns))
         self.methods = self._ranked()
 
     def section(self) -> Section:
@@ -143,7 +143,7 @@ class Standings:
             [method, *(f"{values[cell][method]:.2f}" if method in values[cell] else "" for cell in cells)]
             for method in methods
         ]
-        source = PUBLIC_CODE_TITLE if BY_PUBLIC_CODE.issuperset(cells) else PAPER_TITLE
+        source = PUBLIC_CODE_TITLE if self.by_public_code else PAPER_TITLE
         return Table(["", *(self.columns[cell] for cell in cells)], rows, source, quoted=True)
 
     def to_paper(self) -> Table:
@@ -157,7 +157,11 @@ class Standings:
                     _difference(self._over_paper(cell, s)) if s else "" for cell, s in zip(cells, scores, strict=True)
                 ]
                 rows.append([label(method), *entries])
-        return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_PAPER_TITLE)
+        return Table(
+            ["", *(self.columns[cell] for cell in cells)],
+            rows,
+            TO_CODE_TITLE if self.by_public_code else TO_PAPER_TITLE,
+        )
 
     def to_others(self, cells: Sequence[str]) -> Table:
         """`deal` minus the others, image by image."""
@@ -235,7 +239,8 @@ class Standings:
         if not known:
             return []
         reached = sum(ours >= value for ours, value in known)
-        return [f"DEAL has at least the value of the paper in {reached} of {len(known)} columns."]
+        source = "the public code" if self.by_public_code else "the paper"
+        return [f"DEAL has at least the value of {source} in {reached} of {len(known)} columns."]
 
     def score(self, cell: str, method: str) -> Score | None:
         """None where nothing was measured."""
