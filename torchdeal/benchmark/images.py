@@ -10,9 +10,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.io import files
-from torchdeal.io.checkpoint import default_weights
 from torchdeal.io.images import luma, to_tensor
-from torchdeal.model import DEAL
 
 REMOVE = "take it out of the folder"
 PICTURES = {"gray": "camera", "color": "astronaut"}  # of scikit-image
@@ -58,30 +56,6 @@ def read_image(path: Path) -> Tensor:
     if len(images) > 1:
         raise ValueError(f"{path}: a stack of {len(images)} images; save them one by one, or {REMOVE}")
     return images
-
-
-def read_clean(path: Path, model: DEAL, crop: int | None = None) -> Tensor:
-    """The image as the model takes it, `(1, C, H, W)`, float32 in 0..1; only its centre if `crop` is given.
-
-    Colour becomes gray in 8 bits.
-    """
-    image = read_image(path)
-    if model.channels == 1 and image.shape[1] == 3:
-        image = luma((image * 255).round()).round() / 255
-    channels, height, width = image.shape[1:]
-    if channels != model.channels:
-        counts = f"the image has {channels} channels and the model {model.channels}"
-        raise ValueError(f"{path}: {counts}; use --model {default_weights(channels, False)}, or {REMOVE}")
-    if crop is not None:
-        if min(height, width) < crop:
-            smaller = f"smaller than --crop {crop}; lower it, or {REMOVE}"
-            raise ValueError(f"{path}: the image is {height} x {width}, {smaller}")
-        top, left = (height - crop) // 2, (width - crop) // 2
-        image = image[..., top : top + crop, left : left + crop].contiguous()
-    if min(image.shape[2:]) < model.min_size:
-        least = f"at least {model.min_size} x {model.min_size} is needed"
-        raise ValueError(f"{path}: the image is {height} x {width}, {least}; {REMOVE}")
-    return image
 
 
 def clean_image(path: Path, channels: int, crop: int | None = None) -> Tensor:

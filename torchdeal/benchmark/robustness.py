@@ -44,7 +44,7 @@ START_TOLERANCE, STRICT_TOLERANCE = 1e-4, 1e-5
 QUICK_START_TOLERANCE, QUICK_STRICT_TOLERANCE = 1e-3, 1e-4
 DRAWS, QUICK_DRAWS = 3, 1
 POWER_ITERATIONS = 12
-MOST_PIXELS = {"cpu": 48 * 48, "cuda": 2**22}  # of images whose bound is computed: it takes a thousand linear solves
+MOST_PIXELS = {"cpu": 40 * 40, "cuda": 2**22}  # of images whose bound is computed: it takes a thousand linear solves
 PROTOCOL = (
     "The first images of the other experiments. Starts: solved to 1e-4 (with --quick 1e-3). Perturbations and more "
     "iterations: to 1e-5 (with --quick 1e-4). All other runs: to --tolerance. Everything random by "
