@@ -270,6 +270,17 @@ def test_seconds_of_another_machine_are_not_added(benchmark, monkeypatch):
     assert "was measured with another device" in err
 
 
+def test_a_picture_that_is_too_large_for_the_memory(benchmark, monkeypatch):
+    def too_large(self):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr(speed.TimedProblem, "find_fixed_point", too_large)
+    code, out, _, results = benchmark("--quick", "--cells", "gray", "--methods", "default")
+    assert code == 0
+    assert results.reasons == {GRAY: {"default": "not enough memory on cpu"}}
+    assert "ours, default: not measured: not enough memory on cpu" in out
+
+
 def test_runs_on_a_bare_machine(tmp_path):
     (tmp_path / "mine").mkdir()
     pixels = np.random.default_rng(0).integers(0, 255, (20, 20), dtype=np.uint8)

@@ -56,7 +56,7 @@ class Speed(Comparison):
     """Instead of answers, runs on the way to them."""
 
     def settings(self, options: Options) -> dict[str, Any]:
-        return {**super().settings(options), **machine(options)}
+        return {**super().settings(options), **circumstances(options)}
 
     def measure(self, cell: Cell, options: Options, results: Results, save: Save, say: Say) -> None:
         """The runs that are missing, in each cell after finding the fixed point."""
@@ -65,17 +65,20 @@ class Speed(Comparison):
             raise Unavailable(f"speed has other methods: {', '.join(METHODS)}")
         try:
             _measure(cell, methods, options, results, save, say)
-        except Unavailable as error:
-            results.reasons[cell.name] = dict.fromkeys(methods, str(error))
-            say(f"{cell.name}: {error}")
+        except (Unavailable, torch.OutOfMemoryError) as error:
+            reason = str(error) if isinstance(error, Unavailable) else f"not enough memory on {options.device}"
+            missing = [method for method in methods if not results.select(cell.name, method)]
+            results.reasons[cell.name] = dict.fromkeys(missing, reason)
+            say(f"{cell.name}: {reason}")
 
     def sections(self, results: Results) -> Iterator[Section]:
         return speed_sections(results)
 
 
-def machine(options: Options) -> dict[str, Any]:
+def circumstances(options: Options) -> dict[str, Any]:
     """What must be equal where seconds are compared."""
-    return {"device": device_name(options.device), "threads": torch.get_num_threads()}
+    problem = {"images": options.images.resolve().name if options.images else "scikit-image", "model": options.model}
+    return {"device": device_name(options.device), "threads": torch.get_num_threads(), **problem}
 
 
 def _cells(options: Options) -> Iterator[Cell]:
