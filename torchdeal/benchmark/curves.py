@@ -163,6 +163,8 @@ def plot(results: Results, path: Path) -> None:
 
 
 def _draw(panel: Any, cell: str, found: dict[str, Runs]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     from torchdeal.benchmark.figures.style import BLUE, ORANGE, SKY, VERMILION
 
     colors = dict(zip(METHODS, (VERMILION, ORANGE, BLUE, SKY), strict=True))
@@ -173,4 +175,8 @@ def _draw(panel: Any, cell: str, found: dict[str, Runs]) -> None:
         line = "--" if method == "default" else "-"  # it runs along ours
         panel.loglog(seconds, distances, line, color=colors[method], label=METHODS[method])
         panel.plot(seconds[-1], distances[-1], ">" if runs.stopped else "o", color=colors[method])
+    shortest, longest = panel.get_xlim()
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if longest < 100 * shortest else (1,)))
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_title(cell)
