@@ -118,6 +118,16 @@ def test_denoisers_without_learning(name, module, colour):
     assert ((found - clean).flatten(1).norm(dim=1) < 0.8 * (y - clean).flatten(1).norm(dim=1)).all()
 
 
+def test_bm3d_has_the_threads_of_torch():
+    """With one its sums have one order, and the same bits."""
+    bm3d = pytest.importorskip("bm3d")
+    y, alone = noisy(picture(size=48), 25), bm3d.BM3DProfile()
+    alone.num_threads = 1
+    found = find_denoiser("bm3d").make(None, 1, "cpu")(y.double(), 25.0)
+    assert torch.get_num_threads() == 1
+    assert np.array_equal(found[0, 0].numpy(), bm3d.bm3d(y[0, 0].double().numpy(), 25 / 255, alone))
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_of_a_batch(channels):
     images, seen = random(2, channels, 4, 5), []

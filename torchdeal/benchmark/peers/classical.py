@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchdeal.benchmark.peers.base import each_picture, inference, package, tunable
@@ -23,14 +24,16 @@ SHIFTS = 3  # of wavelets, pixels: without them the grid is seen
 
 @dataclass(frozen=True, eq=False)
 class BM3D:
-    """By the package `bm3d` of its authors."""
+    """By the package `bm3d` of its authors, with as many threads as torch has: times can be compared."""
 
     bm3d: ModuleType
 
     @inference
     def __call__(self, noisy: Tensor, sigma: float) -> Tensor:
         function = self.bm3d.bm3d if noisy.shape[1] == 1 else self.bm3d.bm3d_rgb
-        return each_picture(lambda picture: function(picture, sigma / 255), noisy)
+        profile = self.bm3d.BM3DProfile()
+        profile.num_threads = torch.get_num_threads()
+        return each_picture(lambda picture: function(picture, sigma / 255, profile), noisy)
 
 
 @dataclass(frozen=True, eq=False)
