@@ -65,17 +65,13 @@ def convergence(results: Results) -> str:
 
 
 def weights(results: Results) -> str:
-    """Of denoising: what each of the bundled weights reaches, beside the paper."""
+    """Of denoising: what each of the bundled weights reaches."""
     rows, head = [], []
     for standings in _tables(results):
         head = ["", *standings.columns.values()]
         images = next(iter(standings.columns)).rpartition(",")[0]
-        names = WEIGHTS["gray" if "gray" in standings.title else "colour"]
-        for name, method in zip(names, BESIDE[:2], strict=True):
+        for name, method in _bundled(standings):
             rows.append([f"{name}, {images}", *(_mean(standings, cell, method) for cell in standings.columns)])
-        quoted = standings.paper()
-        values = {cell: papers_value(results.experiment, cell) for cell in standings.columns}
-        rows.append([quoted.title, *(f"{value:.2f}" if value else "" for value in values.values())])
     return Table(head, rows).grid()
 
 
@@ -84,8 +80,7 @@ def iterations(results: Results) -> str:
     rows, head = [], []
     for standings in _tables(results)[:2]:  # whole images, gray and colour
         head = ["", *standings.columns.values()]
-        names = WEIGHTS["gray" if "gray" in standings.title else "colour"]
-        for name, method in zip(names, BESIDE[:2], strict=True):
+        for name, method in _bundled(standings):
             rows.append([name, *(_effort(results.select(cell, method)) for cell in standings.columns)])
     return Table(head, rows).grid()
 
@@ -93,6 +88,8 @@ def iterations(results: Results) -> str:
 def speed_sentence(results: Results) -> str:
     """Seconds to the fixed point beside the method as the paper writes it."""
     found = runs_of(results, SPEED_CELL)
+    if not {"ours", "paper-literal"} <= set(found):
+        raise ValueError(f"ours and paper-literal were not both measured in {SPEED_CELL}")
     ours, reference = found["ours"], found["paper-literal"]
     size, _, noise = SPEED_CELL.partition(" gray, ")
     place = results.select(SPEED_CELL, "ours")[0].environment
@@ -130,6 +127,11 @@ def _section(section: Section, head: bool) -> Iterator[str]:
 
 def _tables(results: Results) -> list[Standings]:
     return [Standings(results, title, columns) for title, columns in results.tables().items()]
+
+
+def _bundled(standings: Standings) -> list[tuple[str, str]]:
+    """The names of weights and methods, for the images of a table."""
+    return list(zip(WEIGHTS["gray" if "gray" in standings.title else "colour"], BESIDE[:2], strict=True))
 
 
 def _mean(standings: Standings, cell: str, method: str) -> str:
