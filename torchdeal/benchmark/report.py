@@ -29,9 +29,11 @@ def print_tables(results: Results, say: Callable[[str], None]) -> None:
 def write_report(folder: Path) -> Path:
     """Write `report.md` and `report.html`, and say where the first is. The same results give the same bytes."""
     found = list(chapters(folder))
+    compared = any(section.further for chapter in found for section in chapter.sections)
+    opening = READING if compared else []
     texts = {
-        "report.md": markdown(TITLE, READING, found, folder),
-        "report.html": webpage(TITLE, READING, found, folder),
+        "report.md": markdown(TITLE, opening, found, folder),
+        "report.html": webpage(TITLE, opening, found, folder),
     }
     for name, content in texts.items():
         with replacing(folder / name) as temporary:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from torchdeal.benchmark.chapters import Chapter
+from torchdeal.benchmark.chapters import TRIAL, Chapter
 from torchdeal.benchmark.side_by_side import Gallery, Picture
 from torchdeal.benchmark.tables import FOLDED, Best, Section, Table
 from torchdeal.io.printable import printable
@@ -25,7 +25,7 @@ h1 { font-size: 1.7rem; margin: 0 0 .5rem } h2 { font-size: 1.35rem; margin: 3re
   border-top: 2px solid var(--line) } h3 { font-size: 1.1rem; margin: 2rem 0 .25rem }
 p, ul { max-width: 46rem; margin: .5rem 0 } ul { padding-left: 1.2rem } a { color: var(--link) }
 nav { display: flex; flex-wrap: wrap; gap: .35rem 1.1rem; margin: 1rem 0 }
-.soft { color: var(--soft) }
+.soft { color: var(--soft) } .trial { border-left: 3px solid var(--mark); padding-left: .75rem; font-weight: 600 }
 .box { margin: 1rem 0 1.25rem; overflow-x: auto; width: fit-content; max-width: 100% }
 table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; font-size: .9rem;
   overflow-wrap: normal }
@@ -78,7 +78,8 @@ def link(path: Path, folder: Path) -> str:
 def _chapter(chapter: Chapter, folder: Path) -> Iterator[str]:
     yield f'<h2 id="{escape(_anchor(chapter.name))}">{text(chapter.title)}</h2>'
     for index, words in enumerate(chapter.paragraphs):
-        yield f"<p{' class=soft' if index else ''}>{text(words)}</p>"
+        kind = "trial" if words == TRIAL else "soft" if index else ""
+        yield f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
     for section in chapter.sections:
         yield from _section(section)
     if chapter.galleries and chapter.sections:
