@@ -10,7 +10,8 @@ from PIL import Image
 
 from torchdeal.benchmark import figures
 from torchdeal.benchmark.figures import FIGURES, Study, compare_pictures, draw_all, write
-from torchdeal.benchmark.figures.pictures import interesting_place
+from torchdeal.benchmark.figures.panels import interesting_place
+from torchdeal.benchmark.figures.style import in_style
 from torchdeal.metrics import psnr
 
 
@@ -141,6 +142,17 @@ def test_colour_is_shown_in_colour_and_many_pictures_in_rows():
     lefts, tops = zip(*(axes.get_position().p0.round(6).tolist() for axes in figure.axes[::2]), strict=True)
     assert (len(set(lefts)), len(set(tops))) == (4, 2)
     assert figure.get_size_inches()[0] <= 6.76
+
+
+def test_long_names_stay_under_their_pictures(clean):
+    names = ["PnP-DnCNN with a long name", "MMMMMMMMMMMMMMMM", "short", "b", "c", "d"]
+    figure = compare_pictures(dict.fromkeys(names, clean))
+    tiles = [axes.get_window_extent() for axes in figure.axes[::2]]
+    with in_style():
+        extents = [text.get_window_extent() for text in figure.texts[::2]]
+    for extent, tile in zip(extents, tiles, strict=True):
+        assert tile.x0 - 4 <= extent.x0 < extent.x1 <= tile.x1 + 4  # pixels; the gap between pictures has 12
+    assert figure.texts[4].get_fontsize() == 8
 
 
 def test_what_is_enlarged_is_where_the_results_differ(clean):

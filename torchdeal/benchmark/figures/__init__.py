@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchdeal.benchmark.figures.filters import draw_filters, draw_mask_filters, draw_spectrum
+from torchdeal.benchmark.figures.panels import Zoom, compare_pictures, draw_comparison
 from torchdeal.benchmark.figures.path import draw_path
-from torchdeal.benchmark.figures.pictures import Zoom, compare_pictures, draw_comparison
 from torchdeal.benchmark.figures.responses import draw_averages, draw_responses
 from torchdeal.benchmark.figures.rows import draw_rows
 from torchdeal.benchmark.figures.splines import draw_splines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchdeal.benchmark.figures.study import SIGMA, TIGHTER, Denoising, Study, distances, picture_of
+from torchdeal.benchmark.figures.study import SIGMA, TIGHTER, DenoisedPicture, Study, distances, picture_of
 from torchdeal.benchmark.figures.style import (
     BLACK,
     BLUE,
@@ -46,7 +46,7 @@ class SolutionPath:
     mean_masks: list[np.ndarray]  # of these
 
 
-def solution_path(denoising: Denoising, tolerance: float) -> SolutionPath:
+def solution_path(denoising: DenoisedPicture, tolerance: float) -> SolutionPath:
     """Measure the path of a run that ended at this tolerance."""
     path = denoising.run.path
     # From where the run ended: the same fixed point, should there be two.
@@ -63,7 +63,7 @@ def solution_path(denoising: Denoising, tolerance: float) -> SolutionPath:
     )
 
 
-def mean_mask(denoising: Denoising, x: torch.Tensor) -> np.ndarray:
+def mean_mask(denoising: DenoisedPicture, x: torch.Tensor) -> np.ndarray:
     """The mean of `M(x)` over the channels, `(H, W)`."""
     return denoising.masks(x)[0].mean(0).cpu().numpy()
 

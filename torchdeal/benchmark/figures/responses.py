@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdeal.benchmark.figures.filters import effective_kernels, show_kernel
-from torchdeal.benchmark.figures.study import Denoising, Study
+from torchdeal.benchmark.figures.study import DenoisedPicture, Study
 from torchdeal.benchmark.figures.style import (
     COLUMN,
     GAP,
@@ -30,7 +30,7 @@ ALIKE = 0.5  # correlation above which two responses show the same
 
 
 @dataclass(frozen=True)
-class Adapted:
+class MaskedResponse:
     """One row of the figure: of a channel, or of the mean over all."""
 
     response: np.ndarray  # (W x)^2
@@ -38,24 +38,24 @@ class Adapted:
     adapted: np.ndarray  # (M(x) W x)^2
 
 
-def adapted_responses(denoising: Denoising, channels: list[int]) -> list[Adapted]:
+def adapted_responses(denoising: DenoisedPicture, channels: list[int]) -> list[MaskedResponse]:
     """Of these channels, at the solution."""
     response, mask = denoising.responses(denoising.x)[0, channels], denoising.masks(denoising.x)[0, channels]
     triples = zip(*(part.cpu().numpy() for part in (response**2, mask, (mask * response) ** 2)), strict=True)
-    return [Adapted(*triple) for triple in triples]
+    return [MaskedResponse(*triple) for triple in triples]
 
 
-def mean_responses(denoising: Denoising) -> dict[str, Adapted]:
+def mean_responses(denoising: DenoisedPicture) -> dict[str, MaskedResponse]:
     """The means over all channels: of the noisy picture, and of the solution."""
     found = {}
     for name, x in (("Noisy", denoising.noisy), ("Solution", denoising.x)):
         response, mask = denoising.responses(x)[0], denoising.masks(x)[0]
         parts = (response**2, mask, (mask * response) ** 2)
-        found[name] = Adapted(*(part.mean(0).cpu().numpy() for part in parts))
+        found[name] = MaskedResponse(*(part.mean(0).cpu().numpy() for part in parts))
     return found
 
 
-def telling_channels(denoising: Denoising) -> list[int]:
+def telling_channels(denoising: DenoisedPicture) -> list[int]:
     """Two channels: the one whose penalty the mask lowers most, and the next whose response shows something else."""
     response, mask = denoising.responses(denoising.x)[0], denoising.masks(denoising.x)[0]
     spared = (response**2 * (1 - mask**2)).sum((1, 2))
@@ -93,7 +93,7 @@ def draw_averages(study: Study) -> Figure:
     return _draw_rows(mean_responses(study.denoising), heads, [])
 
 
-def _draw_rows(rows: dict[str, Adapted], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
+def _draw_rows(rows: dict[str, MaskedResponse], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
     """All responses, with and without the mask, share a logarithmic scale; masks go from 0 to 1."""
     side, top = 0.16, LINE + 0.04
     tile = (COLUMN - side - 2 * GAP) / 3

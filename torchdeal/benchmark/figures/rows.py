@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchdeal.benchmark.figures.study import SIGMA, Denoising, Study, picture_of
+from torchdeal.benchmark.figures.study import SIGMA, DenoisedPicture, Study, picture_of
 from torchdeal.benchmark.figures.style import (
     GAP,
     LINE,
@@ -51,7 +51,7 @@ class WeightedMean:
         return float(1 / np.square(self.weights).sum())
 
 
-def inverse_rows(denoising: Denoising, pixels: list[Pixel]) -> list[WeightedMean]:
+def inverse_rows(denoising: DenoisedPicture, pixels: list[Pixel]) -> list[WeightedMean]:
     """`A(x)^-1 e_n` at the solution x, for each pixel n: `x[n] = <A(x)^-1 e_n, y>`, since A is symmetric."""
     height, width = denoising.x.shape[2:]
     units = denoising.x.new_zeros(len(pixels), 1, height, width)

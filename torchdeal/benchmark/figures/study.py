@@ -59,7 +59,7 @@ class Study:
             return self.gray.weights()
 
     @cached_property
-    def denoising(self) -> Denoising:
+    def denoising(self) -> DenoisedPicture:
         clean = batch_of(shrunk(read_picture("gray", self.image), self.size), self.device)
         noisy = clean + draw_noise(clean, SIGMA).to(clean)
         run = reconstruct(
@@ -69,11 +69,11 @@ class Study:
             tolerance=self.tolerance,
             keep_path=True,
         )
-        return Denoising(self.gray, self.weights, clean, noisy, run)
+        return DenoisedPicture(self.gray, self.weights, clean, noisy, run)
 
 
 @dataclass(frozen=True)
-class Denoising:
+class DenoisedPicture:
     """A picture, the same with noise, and how it was denoised. Images are `(1, 1, H, W)`."""
 
     model: DEAL

@@ -6,6 +6,7 @@ Nothing of matplotlib is changed outside: the style holds where a figure is draw
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -90,7 +91,8 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 def page(width: float, height: float, **layout: Any) -> Figure:
     """An empty figure; its size is in inches."""
-    return optional("matplotlib.figure", "drawing figures", "benchmark").Figure(figsize=(width, height), **layout)
+    library = optional("matplotlib.figure", "drawing figures", "benchmark")
+    return library.Figure(figsize=(width, height), dpi=RESOLUTION["png"], **layout)
 
 
 def place(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
@@ -99,11 +101,13 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
 
 
-def caption(figure: Figure, text: str, x: float, y: float, **options: Any) -> None:
-    """Text at a place in inches, from the upper left corner; centred if nothing else is said."""
+def caption(figure: Figure, text: str, x: float, y: float, *, widest: float = math.inf, **options: Any) -> None:
+    """Text at a place in inches, from the upper left corner; smaller where it would be wider than `widest`."""
     across, down = figure.get_size_inches()
-    centred: dict[str, Any] = {"ha": "center", "va": "center"}
-    figure.text(x / across, 1 - y / down, text, **(centred | options))
+    written = figure.text(x / across, 1 - y / down, text, ha="center", va="center", **options)
+    width = written.get_window_extent().width / figure.dpi
+    if width > widest:
+        written.set_fontsize(float(written.get_fontsize()) * widest / width)
 
 
 def show(axes: Axes, picture: Any, **options: Any) -> AxesImage:

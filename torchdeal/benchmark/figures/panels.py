@@ -69,8 +69,8 @@ def compare_pictures(
         part = place(figure, left, top + sizes[0] + GAP / 2, tile, sizes[1])
         _draw_picture(whole, part, picture, (height, width), place_of_interest)
         below = top + sizes[0] + sizes[1] + GAP
-        caption(figure, name, left + tile / 2, below + LINE / 2)
-        caption(figure, texts.get(name, ""), left + tile / 2, below + 1.5 * LINE)
+        for line, text in enumerate((name, texts.get(name, ""))):
+            caption(figure, text, left + tile / 2, below + (line + 0.5) * LINE, widest=tile)
     return figure
 
 
