@@ -1,6 +1,6 @@
 """Are the competitors what their papers say? Each beside the value of its recipe or paper.
 
-python -m torchdeal.benchmark.peers --peers-dir DIR --data DIR [--methods wcrr dncnn] [--limit 8]
+python -m torchdeal.benchmark.peers --peers-dir DIR --data DIR [--methods wcrr dncnn] [--sigmas 25] [--limit 8]
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Check:
 
 
 def checks(
-    peers_dir: Path | None, data: Path, methods: Sequence[str], limit: int | None, device: str = "cpu"
+    peers_dir: Path | None, data: Path, expected: Sequence[Expected], limit: int | None, device: str = "cpu"
 ) -> Iterator[Check]:
-    """One for each expected value of these methods; of at most so many images."""
+    """One for each of these values; of at most so many images."""
 
     @cache  # several values may be for the same images
     def measured(method: str, folder: str, sigma: int, crop: int | None, index: int) -> tuple[float, float]:
@@ -64,7 +64,7 @@ def checks(
     def made(method: str, folder: str) -> PeerDenoiser:
         return find_denoiser(method).make(peers_dir, 3 if folder == COLOUR else 1, device)
 
-    for wanted in (expected for expected in EXPECTED if expected.method in methods):
+    for wanted in expected:
         indices = range(wanted.skip, wanted.skip + min(wanted.images, limit or wanted.images))
         setting = (wanted.method, wanted.folder, wanted.sigma, wanted.crop)
         try:
@@ -119,8 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if given.data is None:
             raise ValueError("give the folder that holds test/BSD68 and test/CBSD68 by --data")
+        chosen = [one for one in EXPECTED if one.method in given.methods and one.sigma in given.sigmas]
         rows = []
-        for check in checks(given.peers_dir, given.data, given.methods, given.limit, given.device):
+        for check in checks(given.peers_dir, given.data, chosen, given.limit, given.device):
             rows.append(check.cells())
             print(", ".join(filter(None, rows[-1])), file=sys.stderr, flush=True)  # progress
         print(Table(HEAD, rows))
@@ -134,6 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers-dir", type=Path, metavar="DIR", help="the folder of weights")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder that holds test/BSD68 and test/CBSD68")
     parser.add_argument("--methods", nargs="+", choices=names, default=names, help="only these")
+    levels = sorted({expected.sigma for expected in EXPECTED})
+    parser.add_argument("--sigmas", nargs="+", type=int, choices=levels, default=levels, help="only these noise levels")
     parser.add_argument("--limit", type=_positive, metavar="N", help="at most so many images of each value")
     parser.add_argument("--device", default="cpu", help="of torch (default: cpu)")
     parser.add_argument("--fit-epll", nargs="+", metavar="IMAGES", help="fit the prior of EPLL to folders or tar files")

@@ -18,7 +18,7 @@ def weights_file(peers_dir: Path | None, name: str) -> Path:
         raise Unavailable(f"needs the weights {name}{SUFFIX}: give the folder that holds them by --peers-dir")
     path = Path(peers_dir) / f"{name}{SUFFIX}"
     if not path.is_file():
-        raise Unavailable(f"the weights {name}{SUFFIX} are not in {peers_dir}: give their folder by --peers-dir")
+        raise Unavailable(f"the weights {name}{SUFFIX} are not in the folder of --peers-dir")
     return path
 
 
