@@ -98,8 +98,9 @@ def _draw_rows(rows: dict[str, MaskedResponse], heads: tuple[str, ...], kernels:
     side, top = 0.16, LINE + 0.04
     tile = (COLUMN - side - 2 * GAP) / 3
     bottom = top + len(rows) * (tile + GAP)
-    most = 10.0 ** np.ceil(np.log10(max(np.quantile(row.response, 0.995) for row in rows.values())))
+    most = float(max(np.quantile(row.response, 0.995) for row in rows.values()))
     least = most / 10**DECADES
+    decades = [10.0 ** np.ceil(np.log10(least)), 10.0 ** np.floor(np.log10(most))]
     figure = page(COLUMN, bottom + 0.2)
     for index, head in enumerate(heads):
         left, is_mask = side + index * (tile + GAP), index == 1
@@ -111,7 +112,7 @@ def _draw_rows(rows: dict[str, MaskedResponse], heads: tuple[str, ...], kernels:
             image = show(axes, values, cmap=MAGNITUDES, **scale)
             if number == 0:
                 bar = place(figure, left + 0.1 * tile, bottom, 0.8 * tile, 0.05)
-                scale_bar(bar, image, orientation="horizontal", ticks=[0, 1] if is_mask else [least, most])
+                scale_bar(bar, image, orientation="horizontal", ticks=[0, 1] if is_mask else decades)
     for number, name in enumerate(rows):
         caption(figure, name, side / 2, top + number * (tile + GAP) + tile / 2, rotation=90, fontsize=7.5)
     for number, kernel in enumerate(kernels):

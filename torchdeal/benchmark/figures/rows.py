@@ -98,7 +98,7 @@ def draw_rows(study: Study) -> Figure:
         caption(figure, head, left + tile / 2, LINE / 2 + 0.01)
     for number, (name, mean) in enumerate(zip(pixels, means, strict=True)):
         down = top + number * (tile + GAP)
-        text = rf"{name}\n$\approx {mean.averaged:.0f}$ pixels".replace(r"\n", "\n")
+        text = f"{name}\n" + rf"$\approx {mean.averaged:.0f}$ pixels"
         caption(figure, text, whole + side / 2, down + tile / 2, rotation=90, fontsize=7)
         image = _draw_around([place(figure, left, down, tile, tile) for left in lefts], mean, noisy, result)
         scale_bar(place(figure, lefts[-1] + tile + GAP, down, 0.06, tile), image)
@@ -110,8 +110,8 @@ def _draw_overview(axes: Axes, picture: np.ndarray, pixels: dict[str, Pixel]) ->
     for name, (row, column) in pixels.items():
         _frame(axes, row, column, REACH + 0.5)
         above = row - REACH > len(picture) / 10  # there is room
-        place_of_name = row + (-REACH - 2 if above else REACH + 2)
-        axes.text(column, place_of_name, name, color=ORANGE, ha="center", va="bottom" if above else "top")
+        row_of_name, side = (row - REACH - 2, "bottom") if above else (row + REACH + 2, "top")
+        axes.text(column, row_of_name, name, color=ORANGE, ha="center", va=side, fontweight="bold")
 
 
 def _draw_around(axes: list[Axes], mean: WeightedMean, noisy: np.ndarray, result: np.ndarray) -> AxesImage:
