@@ -70,8 +70,10 @@ class DeepInverseSolver:
             noise_model=self.physics.GaussianNoise(sigma=self.noise_factor * noise),
             device=y.device,
         )
+        # One by one where that can be: not all reconstructors take batches.
+        parts = y.detach().split(1) if H.batch is None else [y.detach()]
         with _reasons(self.name):
-            return self.model(y.detach(), physics).detach()
+            return torch.cat([self.model(part, physics).detach() for part in parts])
 
 
 def deepinverse_denoiser(name: str) -> Peer[PeerDenoiser]:
