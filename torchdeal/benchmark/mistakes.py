@@ -50,20 +50,27 @@ def wrong_angles(operator: Operator) -> Operator:
 
 
 def resampled(kernel: Tensor, *, stretch: float = 1.0, degrees: float = 0.0) -> Tensor:
-    """A kernel `(h, w)` stretched and turned about its centre, by bicubic interpolation; its sum stays."""
+    """A kernel `(h, w)` stretched and turned about its centre, with a larger rim; its sum stays.
+
+    By cubic convolution (Keys 1981), which keeps the widths of small kernels; other interpolation would blur them.
+    """
     height, width = kernel.shape
-    rim = 1 + math.ceil((max(stretch, 1) - 1) * max(height, width) + abs(math.radians(degrees)) * max(height, width))
-    padded = F.pad(kernel, (rim,) * 4)
-    rows, columns = (torch.arange(length, dtype=kernel.dtype) for length in padded.shape)
-    down, right = rows[:, None] - (height // 2 + rim), columns[None] - (width // 2 + rim)
-    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    rim = 2 + math.ceil((abs(stretch - 1) + abs(math.radians(degrees))) * max(height, width))
+    rows, columns = (torch.arange(length + 2 * rim) - (length // 2 + rim) for length in kernel.shape)
+    down, right = (places.flatten() for places in torch.meshgrid(rows, columns, indexing="ij"))
+    cosine, sine = math.cos(math.radians(degrees)) / stretch, math.sin(math.radians(degrees)) / stretch
     # Where the values come from: turned back, and shrunk.
-    from_down = (cosine * down + sine * right) / stretch + height // 2 + rim
-    from_right = (cosine * right - sine * down) / stretch + width // 2 + rim
-    limits = [2 / (length - 1) for length in padded.shape]
-    grid = torch.stack([from_right * limits[1] - 1, from_down * limits[0] - 1], -1)
-    found = F.grid_sample(padded[None, None], grid[None], mode="bicubic", align_corners=True)[0, 0].clamp_min(0)
-    return found * (kernel.sum() / found.sum())
+    from_row = _cubic((cosine * down + sine * right)[:, None] - (torch.arange(height) - height // 2))
+    from_column = _cubic((cosine * right - sine * down)[:, None] - (torch.arange(width) - width // 2))
+    found = torch.einsum("ph,pw,hw->p", from_row, from_column, kernel.cpu()).view(len(rows), len(columns))
+    return (found * (kernel.sum().cpu() / found.sum())).to(kernel)
+
+
+def _cubic(distance: Tensor) -> Tensor:
+    """The weight of a value at a distance."""
+    d = distance.abs()
+    near, far = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
+    return torch.where(d < 1, near, torch.where(d < 2, far, 0.0))
 
 
 def _with_kernel(operator: Operator, change: Callable[[Tensor], Tensor]) -> Operator:

@@ -26,7 +26,7 @@ from torchdeal.solvers import LinearMap, conjugate_gradient, sample_norms
 from torchdeal.solvers.cg import inner_products
 from torchdeal.solvers.result import per_sample_column
 
-CG_TOLERANCE, CG_LIMIT = 1e-5, 1000
+CG_TOLERANCE, CG_LIMIT = 1e-4, 1000
 SOLVE_TOLERANCE, SOLVE_STEPS = 1e-3, 30  # of systems with A + K
 
 
