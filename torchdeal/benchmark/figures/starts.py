@@ -141,7 +141,7 @@ def draw_starts(study: Study) -> Figure:
     plots = tile + 2 * LINE + 0.1
     figure = page(FULL, plots + 1.95)
     thumbnails = [(STYLES[name][0], run.start, STYLES[name][1], run.psnr[0]) for name, run in runs.items()]
-    thumbnails.append(("fixed point", target, BLACK, psnr(target, problem.clean)))
+    thumbnails.append(("Fixed point", target, BLACK, psnr(target, problem.clean)))
     for index, (name, picture, color, value) in enumerate(thumbnails):
         left = index * (tile + GAP)
         show(place(figure, left, 0, tile, tile), picture_of(picture).clip(0, 1))
@@ -155,6 +155,6 @@ def draw_starts(study: Study) -> Figure:
         left.plot(run.psnr, color=color, marker=marker, label=label)
         right.semilogy(run.distance, color=color, marker=marker)
     left.set(xlabel="iteration $k$", ylabel="PSNR (dB)", xlim=(-0.2, study.steps + 0.2))
-    right.set(xlabel="iteration $k$", ylabel="relative distance to the fixed point", xlim=(-0.2, study.steps + 0.2))
+    right.set(xlabel="iteration $k$", ylabel="relative distance to fixed point", xlim=(-0.2, study.steps + 0.2))
     left.legend(loc="lower right")
     return figure
