@@ -85,7 +85,7 @@ def comparison_sections(results: Results) -> Iterator[Section]:
 
 
 @dataclass(frozen=True)
-class Score:
+class CellScore:
     """What a method reached in a cell."""
 
     images: Mapping[str, float]  # PSNR of each
@@ -242,31 +242,31 @@ class Standings:
         source = "the public code" if self.by_public_code else "the paper"
         return [f"DEAL has at least the value of {source} in {reached} of {len(known)} columns."]
 
-    def score(self, cell: str, method: str) -> Score | None:
+    def score(self, cell: str, method: str) -> CellScore | None:
         """None where nothing was measured."""
         rows = self._of(cell, method)
         images = image_means(rows)
-        return Score(images, sum(row.values.get("psnr") is not None for row in rows)) if images else None
+        return CellScore(images, sum(row.values.get("psnr") is not None for row in rows)) if images else None
 
-    def _scores(self, cell: str) -> list[Score]:
+    def _scores(self, cell: str) -> list[CellScore]:
         return list(filter(None, (self.score(cell, method) for place, method in self.rows if place == cell)))
 
     def _of(self, cell: str, method: str) -> list[Row]:
         return self.rows.get((cell, method), [])
 
-    def _all(self, cell: str, score: Score) -> bool:
+    def _all(self, cell: str, score: CellScore) -> bool:
         return score.problems == self.most[cell]
 
     def _papers(self, cell: str) -> float | None:
         """Of DEAL, where ours is of the same images."""
         return None if is_trial(self.results) else papers_value(self.results.experiment, cell, DEAL)
 
-    def _over_paper(self, cell: str, score: Score) -> list[float]:
+    def _over_paper(self, cell: str, score: CellScore) -> list[float]:
         value = self._papers(cell)
         assert value is not None
         return [level - value for level in score.images.values()]
 
-    def _mean(self, cell: str, score: Score | None, best: float) -> str:
+    def _mean(self, cell: str, score: CellScore | None, best: float) -> str:
         if score is None:
             return ""
         if not self._all(cell, score):
