@@ -60,7 +60,7 @@ def inverse_rows(denoising: DenoisedPicture, pixels: list[Pixel]) -> list[Weight
     with torch.no_grad():
         weights, level = denoising.weights, denoising.level
         system = AttentiveSystem.of(weights, Identity(), units, weights.lam(level), weights.alpha(level))
-        apply = system.precise(denoising.x.expand_as(units)).apply
+        apply = system.precise(denoising.x.expand_as(units).contiguous()).apply
         found = conjugate_gradient(apply, units, tolerance=PRECISION, max_iterations=2000).x
     return [WeightedMean(pixel, row[0].cpu().numpy()) for pixel, row in zip(pixels, found, strict=True)]
 
