@@ -58,11 +58,12 @@ def compare_pictures(
     place_of_interest = Zoom(*zoom) if zoom else interesting_place(list(pictures.values()), clean)
     _check_inside(place_of_interest, height, width)
     texts = _texts(pictures, clean, values)
-    across = min(columns, len(tiles))
+    rows = math.ceil(len(tiles) / columns)
+    across = math.ceil(len(tiles) / rows)  # no row is much shorter than the others
     tile = min((FULL - 2 * EDGE - (across - 1) * GAP) / across, WIDEST)
     sizes = tile * height / width, tile * place_of_interest.height / place_of_interest.width
     step = sum(sizes) + GAP / 2 + 2 * LINE + 2 * GAP
-    figure = page(across * (tile + GAP) - GAP + 2 * EDGE, math.ceil(len(tiles) / across) * step)
+    figure = page(across * (tile + GAP) - GAP + 2 * EDGE, rows * step)
     for index, (name, picture) in enumerate(tiles.items()):
         left, top = EDGE + index % across * (tile + GAP), index // across * step
         whole = place(figure, left, top, tile, sizes[0])
