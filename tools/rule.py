@@ -25,7 +25,7 @@ import torch
 from frame import Given, Say, Tool, arguments_of, at_least
 from torch import Tensor
 
-from torchdeal.benchmark.core import Problem
+from torchdeal.benchmark.core import PosedProblem
 from torchdeal.benchmark.images import clean_image, named_image
 from torchdeal.benchmark.simulated import blurred, downsampled, kspace, read_kernel
 from torchdeal.benchmark.tables import Table
@@ -53,25 +53,27 @@ class Scenario:
     """An operator and a noise level."""
 
     name: str
-    simulate: Callable[[str, Tensor, Path], Problem]  # of the name of an image, the image, and the folder of kernels
+    simulate: Callable[
+        [str, Tensor, Path], PosedProblem
+    ]  # of the name of an image, the image, and the folder of kernels
     multiple: int = 1  # the sides of the image must be
 
-    def problem(self, path: Path, given: Given) -> Problem:
+    def problem(self, path: Path, given: Given) -> PosedProblem:
         """The measurements of an image."""
         clean = clean_image(path, 1, given.crop // self.multiple * self.multiple)
         return self.simulate(path.name, clean, given.data / "kernels")
 
 
-def masked(image: str, clean: Tensor, share: float, noise: float) -> Problem:
+def masked(image: str, clean: Tensor, share: float, noise: float) -> PosedProblem:
     """This share of the pixels, at random, with noise on the 0..255 scale; the others are 0."""
     generator = np.random.RandomState(0)  # one for both: with the same seed the noise would depend on the mask
     shape = tuple(clean.shape[-2:])
     operator = Mask(generator.uniform(size=shape) < share)
     draws = generator.normal(0, noise / 255, shape).astype(np.float32)
-    return Problem(image, clean, operator.forward(clean + torch.from_numpy(draws)), operator, noise / 255)
+    return PosedProblem(image, clean, operator.forward(clean + torch.from_numpy(draws)), operator, noise / 255)
 
 
-def column_sampled(image: str, clean: Tensor, noise: float) -> Problem:
+def column_sampled(image: str, clean: Tensor, noise: float) -> PosedProblem:
     """A fourth of the columns of the k-space, in the mean."""
     columns = random_columns((clean.shape[2], clean.shape[3]), ACCELERATION, CENTRE, seed=0, exact=False)
     return kspace(image, clean, Fourier(columns, centered=True), noise)
@@ -80,13 +82,13 @@ def column_sampled(image: str, clean: Tensor, noise: float) -> Problem:
 def _scenarios() -> Iterator[Scenario]:
     """Noise is on the 0..255 scale, that of the k-space on the scale of 0..1."""
 
-    def motion(image: str, clean: Tensor, kernels: Path, number: int, noise: float) -> Problem:
+    def motion(image: str, clean: Tensor, kernels: Path, number: int, noise: float) -> PosedProblem:
         return blurred(image, clean, Blur(read_kernel(kernels / "Levin09.npz", number)), noise)
 
-    def gaussian(image: str, clean: Tensor, kernels: Path, noise: float) -> Problem:
+    def gaussian(image: str, clean: Tensor, kernels: Path, noise: float) -> PosedProblem:
         return blurred(image, clean, Blur(gaussian_kernel(BLUR_STD)), noise)
 
-    def smaller(image: str, clean: Tensor, kernels: Path, scale: int, number: int, noise: float) -> Problem:
+    def smaller(image: str, clean: Tensor, kernels: Path, scale: int, number: int, noise: float) -> PosedProblem:
         kernel = read_kernel(kernels / "kernels_12.npz", number)
         return downsampled(image, clean, Downsample(scale, kernel), noise)
 
@@ -212,7 +214,7 @@ def chosen_scenarios(prefixes: Sequence[str]) -> list[Scenario]:
     return [scenario for scenario in SCENARIOS if not prefixes or scenario.name.startswith(tuple(prefixes))]
 
 
-def try_grid(name: str, problem: Problem, model: DEAL, given: Given) -> Grid:
+def try_grid(name: str, problem: PosedProblem, model: DEAL, given: Given) -> Grid:
     """All of the grid in one batch."""
     started = time.perf_counter()
     places = grid_places(model, problem, given.lam_only)
@@ -244,7 +246,7 @@ def comparable(level: float) -> float:
     return -math.inf if math.isnan(level) else level
 
 
-def grid_places(model: DEAL, problem: Problem, lam_only: bool) -> list[tuple[float, float, float, float]]:
+def grid_places(model: DEAL, problem: PosedProblem, lam_only: bool) -> list[tuple[float, float, float, float]]:
     """Sigma factor, lam factor, sigma and lam of each point."""
     rule_sigma, _ = rule_parameters(model, problem)
     factors = {}
@@ -259,7 +261,7 @@ def grid_places(model: DEAL, problem: Problem, lam_only: bool) -> list[tuple[flo
 
 
 @torch.no_grad()
-def rule_parameters(model: DEAL, problem: Problem, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def rule_parameters(model: DEAL, problem: PosedProblem, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sigma on the 0..255 scale and lam, `(B,)` each, as `reconstruct` takes them from the noise.
 
     Where `sigma` is given, `(B,)`, lam is that of the rule for it.

@@ -305,7 +305,7 @@ def test_quick_is_small(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(scenarios, "QUICK_SIDE", 16)
     monkeypatch.setattr("torchdeal.benchmark.denoising.QUICK_CROP", 20)
     monkeypatch.setattr(mri, "QUICK_SIDE", 20)
-    options = robustness.Options(out=tmp_path, data=folder, quick=True, device="cpu")
+    options = robustness.BenchmarkOptions(out=tmp_path, data=folder, quick=True, device="cpu")
     chosen = [setting for setting in SETTINGS if setting.experiment in ("denoising", "mri")]
     sizes = {one.name: [problem.clean.shape[-1] for problem in one.cell(options).problems()] for one in chosen}
     assert sizes["denoising, sigma 25"] == [16]

@@ -14,7 +14,7 @@ from skimage import data
 from torchdeal.benchmark import command, time
 from torchdeal.benchmark.alone import run_alone
 from torchdeal.benchmark.mri import SAMPLINGS
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers import Unavailable, find_denoiser
 from torchdeal.benchmark.peers.base import tunable
 from torchdeal.benchmark.results import Results, Row
@@ -99,7 +99,7 @@ def test_the_scan_is_that_of_the_data(benchmark, folder):
     for sampling, cell in zip(SAMPLINGS, cells.values(), strict=True):
         (row,) = results.select(cell, "zero-filling")
         assert row.image == "a"
-        (problem,) = time._simulated_scan(Options(out=folder, data=folder), sampling, 64)
+        (problem,) = time._simulated_scan(BenchmarkOptions(out=folder, data=folder), sampling, 64)
         shift, unshift = partial(np.fft.fftshift, axes=(-2, -1)), partial(np.fft.ifftshift, axes=(-2, -1))
         coils = shift(np.fft.ifft2(unshift(problem.y.numpy()), norm="ortho"))
         maps = problem.operator.maps.numpy() if sampling.coils > 1 else np.ones(1)
@@ -113,7 +113,7 @@ def test_the_scan_is_that_of_the_data(benchmark, folder):
 
 
 def test_a_phantom_stands_in_for_the_data():
-    (problem,) = time._simulated_scan(Options(out="out"), SAMPLINGS[0], 48)
+    (problem,) = time._simulated_scan(BenchmarkOptions(out="out"), SAMPLINGS[0], 48)
     assert problem.image == "phantom"
     assert problem.clean.shape == (1, 1, 48, 48)
     assert problem.clean.max() == 1
@@ -121,7 +121,7 @@ def test_a_phantom_stands_in_for_the_data():
 
 
 def test_a_method_that_dies_is_a_reason(tmp_path):
-    options = Options(out=tmp_path, device="cpu", methods=("tv",))
+    options = BenchmarkOptions(out=tmp_path, device="cpu", methods=("tv",))
     cell = next(time.cells(options))
     problems = cell.problems()
     deadly = replace(cell, problems=Once(problems))
@@ -165,7 +165,7 @@ def test_seconds_are_the_median_after_a_warm_up(monkeypatch, tmp_path, first, qu
     monkeypatch.setattr(time, "answers", answers)
     monkeypatch.setattr(time, "find_method", lambda name, cell, options: Made())
     monkeypatch.setattr(time, "known_parameters", lambda kind, group, name, method: {name: {"lam": 2.0}})
-    options = Options(out=tmp_path, device="cpu", quick=quick, threads=torch.get_num_threads())
+    options = BenchmarkOptions(out=tmp_path, device="cpu", quick=quick, threads=torch.get_num_threads())
     values = time.timed("tv", next(time.cells(options)), options)
     assert (values["seconds"], values["fastest"], values["runs"]) == found
     assert values["parameters"] == {"lam": 2.0}

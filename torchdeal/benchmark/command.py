@@ -14,7 +14,7 @@ import torch
 
 from torchdeal.benchmark import EXPERIMENTS
 from torchdeal.benchmark.core import Experiment, Say
-from torchdeal.benchmark.options import ALL, FIGURES, REPORT, Options, parse
+from torchdeal.benchmark.options import ALL, FIGURES, REPORT, BenchmarkOptions, parse
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.report import print_tables, write_report
 from torchdeal.benchmark.results import Results, environment
@@ -52,10 +52,11 @@ def run(arguments: Sequence[str], prog: str) -> None:
         for path in files:
             print_tables(Results.load(path), lambda text: tell(text, sys.stdout))
     if files:
-        tell(f"The report is in {write_report(options.out)}.", sys.stderr)
+        write_report(options.out)
+        tell(f"The report is {options.out / 'report.html'}, and {options.out / 'report.md'}.", sys.stderr)
 
 
-def _measured(name: str, options: Options, say: Say) -> list[str]:
+def _measured(name: str, options: BenchmarkOptions, say: Say) -> list[str]:
     """The experiments whose results are in the folder now."""
     if name == REPORT:
         return [one for one in EXPERIMENTS if (options.out / f"{one}.json").is_file()] or _nothing(options.out)
@@ -80,7 +81,7 @@ def _measured(name: str, options: Options, say: Say) -> list[str]:
     return list(prepared)
 
 
-def _prepared(name: str, options: Options) -> tuple[Experiment, Results]:
+def _prepared(name: str, options: BenchmarkOptions) -> tuple[Experiment, Results]:
     """The experiment and the results to go on with."""
     experiment: Experiment = import_module(f"torchdeal.benchmark.{name}").EXPERIMENT
     fresh = Results(name, experiment.settings(options))
@@ -96,7 +97,7 @@ def _prepared(name: str, options: Options) -> tuple[Experiment, Results]:
     return experiment, kept
 
 
-def _draw(options: Options, say: Say) -> None:
+def _draw(options: BenchmarkOptions, say: Say) -> None:
     from torchdeal.benchmark.figures import draw_all
 
     draw_all(options.out / FIGURES, device=options.device, quick=options.quick, say=say)

@@ -9,15 +9,16 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdeal.benchmark.core import Cell, Method, Problem, Save, Say, answers, batches
-from torchdeal.benchmark.methods import TUNED_AS, default_methods, find_method, with_parameters
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.core import Cell, Method, PosedProblem, Save, Say, answers, batches
+from torchdeal.benchmark.methods import TUNED_AS, check_names, default_methods, find_method, with_parameters
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.pictures import keep_pictures
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.standings import comparison_sections
 from torchdeal.benchmark.tables import Section
 from torchdeal.benchmark.tuning import known_parameters, tuned_parameters
+from torchdeal.io.checkpoint import checksum
 
 
 @dataclass(frozen=True)
@@ -25,27 +26,28 @@ class Comparison:
     """An experiment that is a table of methods and cells."""
 
     about: str
-    cells: Callable[[Options], Iterator[Cell]]
+    cells: Callable[[BenchmarkOptions], Iterator[Cell]]
     protocol: str
 
-    def settings(self, options: Options) -> dict[str, Any]:
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
+        check_names(options.methods)
         return {
             "protocol": self.protocol,
             "quick": options.quick,
             "limit": options.limit,
             "tolerance": options.tolerance,
             "max_iterations": options.max_iterations,
+            "images": options.images and options.images.resolve().name,
+            "model": options.model and checksum(options.model),  # None: the bundled ones
         }
 
-    def run(self, options: Options, results: Results, save: Save, say: Say) -> None:
-        cells = [cell for cell in self.cells(options) if options.chosen(cell.name)]
-        if not cells:
-            raise Unavailable(f"there is no such cell; choose from {'; '.join(c.name for c in self.cells(options))}")
-        for cell in cells:
-            results.cells[cell.name] = {"table": cell.table, "column": cell.column}
-            self.measure(cell, options, results, save, say)
+    def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
+        cells = {cell.name: cell for cell in self.cells(options)}
+        for name in options.chosen(list(cells)):
+            results.cells[name] = {"table": cells[name].table, "column": cells[name].column}
+            self.measure(cells[name], options, results, save, say)
 
-    def measure(self, cell: Cell, options: Options, results: Results, save: Save, say: Say) -> None:
+    def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """What is missing in a cell."""
         Measuring(cell, options, results, save, say).run()
 
@@ -58,7 +60,7 @@ class Measuring:
     """One cell: its problems, and each method on them."""
 
     cell: Cell
-    options: Options
+    options: BenchmarkOptions
     results: Results
     save: Save
     say: Say
@@ -86,15 +88,21 @@ class Measuring:
         self.save()
         self.say(f"{self.cell.name}, {name}: {error}")
 
-    def _measure(self, name: str, problems: list[Problem]) -> None:
+    def _measure(self, name: str, problems: list[PosedProblem]) -> None:
         method = find_method(name, self.cell, self.options)
         method = self._with_parameters(name, method)
-        self.results.weights.setdefault(name, {}).update(getattr(method, "weights", {}))
+        self._note_weights(name, getattr(method, "weights", {}))
         for batch in batches(problems, self.options.device):
             self._add(name, batch, answers(method, batch, self.cell, self.options.device))
             self.save()
         levels = [row.values["psnr"] for row in self.results.select(self.cell.name, name)]
         self.say(f"{self.cell.name}, {name}: {fmean(levels):.2f} dB, the mean over {len(levels)}")
+
+    def _note_weights(self, name: str, weights: dict[str, str]) -> None:
+        kept = self.results.weights.setdefault(name, {})
+        if any(kept.get(kind, sha) != sha for kind, sha in weights.items()):
+            raise ValueError(f"{name} was measured with other weights before: take another --out")
+        kept.update(weights)
 
     def _with_parameters(self, name: str, method: Method) -> Method:
         """Those that were chosen before, else those of the package, else those that are best on the tuning images."""
@@ -107,7 +115,7 @@ class Measuring:
             self.save()
         return with_parameters(method, kept.get(name, {}))
 
-    def _add(self, name: str, batch: Sequence[Problem], found: list[tuple[Tensor, Values]]) -> None:
+    def _add(self, name: str, batch: Sequence[PosedProblem], found: list[tuple[Tensor, Values]]) -> None:
         for problem, (x, values) in zip(batch, found, strict=True):
             level = self.cell.score(x, problem.clean)
             place = len(self.results.environments) - 1

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.results import Results, Values
 from torchdeal.benchmark.tables import Section
@@ -32,7 +32,7 @@ PIXELS_AT_ONCE = {"cuda": 2**18, "cpu": 0}
 
 
 @dataclass(frozen=True)
-class Problem:
+class PosedProblem:
     """One image and what was measured of it, `(1, ...)` each."""
 
     image: str
@@ -52,8 +52,8 @@ class Cell:
     column: str
     kind: str  # of "denoising", "deblur", "superres", "mri", "ct"
     channels: int
-    problems: Callable[[], list[Problem]]
-    tuning: Callable[[], list[Problem]] | None = None  # other images, to choose parameters on
+    problems: Callable[[], list[PosedProblem]]
+    tuning: Callable[[], list[PosedProblem]] | None = None  # other images, to choose parameters on
     tuned_as: str = ""  # cells of one name share their parameters; by default the name of the cell
     paper: tuple[float, float] | None = None  # sigma on the 0..255 scale and lam, where the paper states them
     eight_bit: bool = False  # PSNR is taken of 8-bit images
@@ -71,11 +71,11 @@ class Experiment(Protocol):
 
     about: str
 
-    def settings(self, options: Options) -> dict[str, Any]:
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         """Of the protocol: what must be equal for all rows."""
         ...
 
-    def run(self, options: Options, results: Results, save: Save, say: Say) -> None:
+    def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """Add what is missing in the results; `save` after each step that should not be lost."""
         ...
 
@@ -84,7 +84,7 @@ class Experiment(Protocol):
         ...
 
 
-def answers(method: Method, batch: Sequence[Problem], cell: Cell, device: str) -> list[tuple[Tensor, Values]]:
+def answers(method: Method, batch: Sequence[PosedProblem], cell: Cell, device: str) -> list[tuple[Tensor, Values]]:
     """Of each problem the image `(1, C, H, W)` on the CPU, and how the run went. Too large a batch is halved."""
     y, operator = joined(batch)
     started = time.perf_counter()
@@ -117,9 +117,9 @@ def run_values(solution: Solution) -> list[Values]:
     ]
 
 
-def batches(problems: Sequence[Problem], device: str) -> Iterator[list[Problem]]:
+def batches(problems: Sequence[PosedProblem], device: str) -> Iterator[list[PosedProblem]]:
     """Problems of one shape, noise and kind of operator together, at most as many as fill the device."""
-    groups: dict[Any, list[Problem]] = {}
+    groups: dict[Any, list[PosedProblem]] = {}
     for problem in problems:
         operator = problem.operator
         same: Any = type(operator) if _may_be_joined(operator) else id(operator)
@@ -130,7 +130,7 @@ def batches(problems: Sequence[Problem], device: str) -> Iterator[list[Problem]]
             yield group[first : first + size]
 
 
-def joined(batch: Sequence[Problem]) -> tuple[Tensor, Operator]:
+def joined(batch: Sequence[PosedProblem]) -> tuple[Tensor, Operator]:
     """The measurements of a batch and their operator."""
     y, first = torch.cat([problem.y for problem in batch]), batch[0].operator
     operators = [problem.operator for problem in batch]

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import Cell, Problem, middle
+from torchdeal.benchmark.core import Cell, PosedProblem, middle
 from torchdeal.benchmark.images import clean_image, list_images
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.simulated import sinogram
 from torchdeal.operators import Radon
 
@@ -28,7 +28,7 @@ PROTOCOL = (
 )
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each number of angles."""
     paths = list_images(options.folder("test", "CT"))
     size = QUICK_SIZE if options.quick else SIZE
@@ -44,7 +44,7 @@ def cells(options: Options) -> Iterator[Cell]:
         )
 
 
-def _problems(paths: list[Path], angles: int, size: int) -> list[Problem]:
+def _problems(paths: list[Path], angles: int, size: int) -> list[PosedProblem]:
     operator = _radon(angles, size)
     return [sinogram(path.stem, _reduced(clean_image(path, 1), size), operator, NOISE) for path in paths]
 

@@ -7,9 +7,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import Cell, Problem
+from torchdeal.benchmark.core import Cell, PosedProblem
 from torchdeal.benchmark.images import clean_image, list_images, named_image
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.simulated import blurred, read_kernel
 from torchdeal.operators import Blur
 
@@ -24,7 +24,7 @@ PROTOCOL = (
 )
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each image, kernel and noise level."""
     for noise in PAPER:
         for number in KERNELS:
@@ -46,14 +46,14 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def _problems(
-    options: Options, images: Sequence[str], operator: Blur, noise: float, crop: int | None = None
-) -> list[Problem]:
+    options: BenchmarkOptions, images: Sequence[str], operator: Blur, noise: float, crop: int | None = None
+) -> list[PosedProblem]:
     folder = options.folder("test", "Set12")
     crop = QUICK_CROP if options.quick else crop
     return [blurred(name, clean_image(named_image(folder, name), 1, crop), operator, noise) for name in images]
 
 
-def _tuning(options: Options, noise: float) -> list[Problem]:
+def _tuning(options: BenchmarkOptions, noise: float) -> list[PosedProblem]:
     """The other images, in turn with one kernel and the other."""
     others = [path.stem for path in list_images(options.folder("test", "Set12")) if path.stem not in IMAGES]
     return [

@@ -7,20 +7,20 @@ from functools import partial
 from pathlib import Path
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import DENOISING, Cell, Problem
-from torchdeal.benchmark.images import clean_image, list_images, read_image
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.core import DENOISING, Cell, PosedProblem, middle
+from torchdeal.benchmark.images import clean_image, list_images, read_image, training_images
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.simulated import noisy
 
 SIGMAS = (5.0, 15.0, 25.0, 50.0)
 CROP, QUICK_CROP = 256, 96
 PROTOCOL = (
     "White noise by numpy.random.RandomState(0) for each image, (1, H, W) or (H, W, 3), not clipped. PSNR of the "
-    "answer clipped to 0..1; means over images."
+    "answer clipped to 0..1; means over images. Competitors with parameters: these are chosen on four training images."
 )
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A table for each set, a column for each noise level."""
     for title, folder, crop in _sets(options):
         paths = options.images_at_most(list_images(folder))
@@ -28,10 +28,20 @@ def cells(options: Options) -> Iterator[Cell]:
         for sigma in options.sigmas or SIGMAS:
             problems = partial(_problems, paths, channels, QUICK_CROP if options.quick else crop, sigma)
             place = title.partition(": ")[2]
-            yield Cell(f"{place}, sigma {sigma:g}", title, f"sigma {sigma:g}", DENOISING, channels, problems)
+            kind = "gray" if channels == 1 else "colour"
+            yield Cell(
+                name=f"{place}, sigma {sigma:g}",
+                table=title,
+                column=f"sigma {sigma:g}",
+                kind=DENOISING,
+                channels=channels,
+                problems=problems,
+                tuning=partial(_tuning, options.data / "train", channels, sigma) if options.data else None,
+                tuned_as=f"{kind}, sigma {sigma:g}",
+            )
 
 
-def _sets(options: Options) -> list[tuple[str, Path, int | None]]:
+def _sets(options: BenchmarkOptions) -> list[tuple[str, Path, int | None]]:
     """Titles, folders, and the sides of the squares at the centres of the images."""
     if options.images:
         gray = read_image(list_images(options.images)[0]).shape[1] == 1
@@ -45,8 +55,13 @@ def _sets(options: Options) -> list[tuple[str, Path, int | None]]:
     ]
 
 
-def _problems(paths: list[Path], channels: int, crop: int | None, sigma: float) -> list[Problem]:
+def _problems(paths: list[Path], channels: int, crop: int | None, sigma: float) -> list[PosedProblem]:
     return [noisy(path.stem, clean_image(path, channels, crop), sigma) for path in paths]
+
+
+def _tuning(folder: Path, channels: int, sigma: float) -> list[PosedProblem]:
+    images = enumerate(training_images(folder, channels))
+    return [noisy(f"{index}", middle(clean, CROP).contiguous(), sigma) for index, clean in images]
 
 
 EXPERIMENT = Comparison("Denoising of gray and colour images beside other denoisers.", cells, PROTOCOL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.io import files
 from torchdeal.io.images import luma, to_tensor
 
+TRAINING_FILE, TRAINING_IMAGES, TRAINING_SIDE = "bsd400.tar", 4, 256
 REMOVE = "take it out of the folder"
 PICTURES = {"gray": "camera", "color": "astronaut"}  # of scikit-image
 
@@ -75,6 +77,16 @@ def clean_image(path: Path, channels: int, crop: int | None = None) -> Tensor:
         raise ValueError(f"{path}: the image is {height} x {width}, at least {crop} x {crop} is needed; {REMOVE}")
     top, left = (height - crop) // 2, (width - crop) // 2
     return image[..., top : top + crop, left : left + crop].contiguous()
+
+
+@cache
+def training_images(folder: Path, channels: int) -> list[Tensor]:
+    """Some images `(1, C, H, W)` to choose parameters on, from all over the training set."""
+    from torchdeal.training.data import read_pictures
+
+    pictures, _ = read_pictures([folder / TRAINING_FILE], channels=channels, smallest=TRAINING_SIDE)
+    step = max(1, len(pictures) // TRAINING_IMAGES)
+    return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TRAINING_IMAGES]]
 
 
 def read_picture(kind: str, image: Path | None) -> np.ndarray:

@@ -6,7 +6,7 @@ A denoiser is called with noisy images and their sigma; a solver with measuremen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.core import DENOISING, Cell, Method
-from torchdeal.benchmark.options import Options
-from torchdeal.benchmark.peers import DENOISERS, SOLVERS, find_denoiser, find_solver
+from torchdeal.benchmark.options import BenchmarkOptions
+from torchdeal.benchmark.peers import DENOISERS, PREFIX, SOLVERS, find_denoiser, find_solver
 from torchdeal.benchmark.peers.base import Unavailable, need_channels, tunable
 from torchdeal.estimation import default_parameters
 from torchdeal.io.checkpoint import checksum, load
@@ -100,6 +100,14 @@ class OursAsInPaper(OurSolver):
         return self._solve(y, H, sigma=self.sigma / 255, lam=self.lam)
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise ValueError for a name that is no method of any experiment."""
+    known = list(dict.fromkeys([*OURS, *DENOISERS, *SOLVERS]))
+    for name in names:
+        if name not in known and not name.startswith(PREFIX):
+            raise ValueError(f"there is no method {name}; choose from {', '.join(known)}, {PREFIX}CLASS")
+
+
 def default_methods(kind: str, quick: bool) -> list[str]:
     """Ours, and all competitors for this kind of problem."""
     ours = ["deal", "deal-light"] if kind == DENOISING else list(OURS)
@@ -108,7 +116,7 @@ def default_methods(kind: str, quick: bool) -> list[str]:
     return [*ours, *others]
 
 
-def find_method(name: str, cell: Cell, options: Options) -> Method:
+def find_method(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
     """The method for the problems of a cell. Raises `Unavailable` where it cannot run, ValueError for unknown names."""
     if name in OURS:
         return _ours(name, cell, options)
@@ -125,7 +133,7 @@ def with_parameters(method: Method, values: dict[str, float]) -> Method:
     return replace(method, **values) if values else method
 
 
-def _ours(name: str, cell: Cell, options: Options) -> Method:
+def _ours(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
     source = _weights(name, cell.channels, options)
     known = {"gray" if cell.channels == 1 else "color": checksum(source)}
     model = _loaded(source, options.device)
@@ -141,7 +149,7 @@ def _ours(name: str, cell: Cell, options: Options) -> Method:
     return made(model, known, options.tolerance, options.max_iterations)
 
 
-def _weights(name: str, channels: int, options: Options) -> str:
+def _weights(name: str, channels: int, options: BenchmarkOptions) -> str:
     if channels not in BUNDLED:
         raise Unavailable(f"there are no weights for {channels} channels")
     if name == "deal-light":

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import Cell, Problem, middle
+from torchdeal.benchmark.core import Cell, PosedProblem, middle
 from torchdeal.benchmark.images import clean_image, list_images
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.simulated import kspace
 from torchdeal.mri.read import read_kspace
@@ -52,7 +52,7 @@ class Sampling:
 SAMPLINGS = (Sampling("4x single coil", 4, 0.08, 1), Sampling(f"8x {COILS} coils", 8, 0.04, COILS))
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each set of images and each way of sampling."""
     for sampling in SAMPLINGS:
         knees = list_images(options.folder("test", "MRI-knee"))
@@ -64,7 +64,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def _cell(
-    options: Options,
+    options: BenchmarkOptions,
     images: str,
     sampling: Sampling,
     paths: list[Path],
@@ -84,13 +84,15 @@ def _cell(
     )
 
 
-def _problems(paths: list[Path], sampling: Sampling, read: Callable[[Path], Tensor], first: int = 0) -> list[Problem]:
+def _problems(
+    paths: list[Path], sampling: Sampling, read: Callable[[Path], Tensor], first: int = 0
+) -> list[PosedProblem]:
     if not paths:
         raise Unavailable("the files of fastMRI are licensed: put your copy into DATA/fastmri/PD and DATA/fastmri/PDFS")
     return [scan(path.stem, read(path), sampling, seed) for seed, path in enumerate(paths, start=first)]
 
 
-def scan(name: str, clean: Tensor, sampling: Sampling, seed: int) -> Problem:
+def scan(name: str, clean: Tensor, sampling: Sampling, seed: int) -> PosedProblem:
     """What a scanner would measure of an image `(1, 1, H, W)`; the seed chooses the columns."""
     clean = clean / clean.max().clamp_min(1 / 255)
     size = (clean.shape[-2], clean.shape[-1])

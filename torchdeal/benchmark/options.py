@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 ALL, REPORT, FIGURES = "all", "report", "figures"
@@ -25,7 +26,7 @@ class UsageError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BenchmarkOptions:
     """What is to be measured, where, and where it is kept. Raises ValueError for what cannot be."""
 
     out: Path
@@ -73,16 +74,22 @@ class Options:
             raise ValueError("give the folder that holds test/ and kernels/: --data DIR")
         return self.data.joinpath(*names)
 
-    def chosen(self, cell: str) -> bool:
-        """Whether a cell is to be measured."""
-        return not self.cells or any(part.casefold() in cell.casefold() for part in self.cells)
+    def chosen(self, names: Sequence[str]) -> list[str]:
+        """Those of the cells that are to be measured: named as a whole, or else in part. Raises if there is none."""
+        exact, parts = set(self.cells) & set(names), [part.casefold() for part in self.cells if part not in names]
+        found = [
+            name for name in names if not self.cells or name in exact or any(part in name.casefold() for part in parts)
+        ]
+        if not found:
+            raise Unavailable(f"there is no such cell; choose from {'; '.join(names)}")
+        return found
 
     def images_at_most(self, names: Sequence[Any]) -> list[Any]:
         """The first of a list, as many as are wanted."""
         return list(names[: self.limit or (QUICK_IMAGES if self.quick else None)])
 
 
-def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -> tuple[str, Options, bool]:
+def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -> tuple[str, BenchmarkOptions, bool]:
     """The experiment, its options, and whether results are to be printed as JSON."""
     parser = _Parser(
         prog,
@@ -101,7 +108,7 @@ def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -
     lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
     if "methods" in lists:  # with commas, too
         lists["methods"] = tuple(part for text in lists["methods"] for part in text.split(",") if part)
-    return name, Options(**{"out": Path("benchmark"), **given, **lists}), as_json
+    return name, BenchmarkOptions(**{"out": Path("benchmark"), **given, **lists}), as_json
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from torchdeal.benchmark.core import Problem
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.core import PosedProblem
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.results import Row
 from torchdeal.io.files import write
 from torchdeal.io.formats import ImageFile
@@ -15,7 +15,7 @@ from torchdeal.io.formats import ImageFile
 CLEAN, MEASURED = "clean", "measured"
 
 
-def keep_pictures(options: Options, experiment: str, row: Row, x: Tensor, problem: Problem) -> None:
+def keep_pictures(options: BenchmarkOptions, experiment: str, row: Row, x: Tensor, problem: PosedProblem) -> None:
     """The answer `(1, C, H, W)`, and, where they are not there yet, the clean image and what was measured."""
     folder = options.out / "pictures" / experiment / row.cell / " ".join(filter(None, [row.image, row.variant]))
     folder.mkdir(parents=True, exist_ok=True)

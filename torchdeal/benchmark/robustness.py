@@ -16,10 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.core import DENOISING, Cell, Method, Problem, Save, Say, answers, batches, joined, run_values
+from torchdeal.benchmark.core import (
+    DENOISING,
+    Cell,
+    Method,
+    PosedProblem,
+    Save,
+    Say,
+    answers,
+    batches,
+    joined,
+    run_values,
+)
 from torchdeal.benchmark.methods import find_method, with_parameters
 from torchdeal.benchmark.mistakes import Mistake
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.robustness_tables import (
@@ -67,14 +78,15 @@ class Robustness:
 
     about = "What happens where something is not as assumed."
 
-    def settings(self, options: Options) -> dict[str, Any]:
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         """Of the protocol."""
         names = ("quick", "limit", "tolerance", "max_iterations")
         return {"protocol": PROTOCOL, **{name: getattr(options, name) for name in names}}
 
-    def run(self, options: Options, results: Results, save: Save, say: Say) -> None:
+    def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """Add what is missing."""
-        chosen = [setting for setting in SETTINGS if options.chosen(setting.name)]
+        names = options.chosen([setting.name for setting in SETTINGS])
+        chosen = [setting for setting in SETTINGS if setting.name in names]
         if not chosen:
             raise ValueError(f"there is no such cell; choose from {'; '.join(one.name for one in SETTINGS)}")
         for setting in chosen:
@@ -95,7 +107,7 @@ class Asking:
 
     setting: Setting
     cell: Cell
-    options: Options
+    options: BenchmarkOptions
     results: Results
     save: Save
     say: Say
@@ -139,7 +151,7 @@ class Asking:
 
     # The wrong noise level and the wrong operator: any method.
 
-    def _compare(self, name: str, method: Method, problems: Sequence[Problem]) -> None:
+    def _compare(self, name: str, method: Method, problems: Sequence[PosedProblem]) -> None:
         refused: Unavailable | None = None
         wrong = _remembered(self.setting.mistakes)
         trials = [trial for problem in problems for trial in self._trials(name, problem, wrong)]
@@ -155,7 +167,7 @@ class Asking:
         if refused:
             raise refused
 
-    def _trials(self, name: str, problem: Problem, wrong: Callable[[str, Problem], Any]) -> Iterator[Trial]:
+    def _trials(self, name: str, problem: PosedProblem, wrong: Callable[[str, PosedProblem], Any]) -> Iterator[Trial]:
         noises = NOISES if self.setting.all_questions else {}
         for variant in self._missing(name, problem.image, [RIGHT, *noises, *self.setting.mistakes]):
             if variant in noises:
@@ -167,7 +179,7 @@ class Asking:
 
     # Starts, perturbations, more iterations: ours alone.
 
-    def _ask_ours(self, method: Method, problems: Sequence[Problem]) -> None:
+    def _ask_ours(self, method: Method, problems: Sequence[PosedProblem]) -> None:
         starts = [f"{START}{start}" for start in STARTS]
         strict = [STRICT, *(f"{PERTURBED}{draw}" for draw in self._draws)]
         for variants, ask in ((starts, self._starts), (strict, self._perturb)):
@@ -180,7 +192,7 @@ class Asking:
     def _draws(self) -> range:
         return range(QUICK_DRAWS if self.options.quick else DRAWS)
 
-    def _starts(self, method: Method, batch: Sequence[Problem]) -> None:
+    def _starts(self, method: Method, batch: Sequence[PosedProblem]) -> None:
         trials = [Trial.of(p, f"{START}{start}", start=starting_point(start, p)) for p in batch for start in STARTS]
         tolerance = QUICK_START_TOLERANCE if self.options.quick else START_TOLERANCE
         found = self._solved(method, trials, tolerance)
@@ -189,7 +201,7 @@ class Asking:
             apart = float((one.x - zero.x).norm() / zero.x.norm())
             self._add(OURS, trial.image, trial.variant, {**one.values, "apart": apart})
 
-    def _perturb(self, method: Method, batch: Sequence[Problem]) -> None:
+    def _perturb(self, method: Method, batch: Sequence[PosedProblem]) -> None:
         trials = [Trial.of(problem, STRICT) for problem in batch]
         trials += [
             Trial.of(problem, f"{PERTURBED}{draw}", y=problem.y + perturbation(problem.y, draw))
@@ -218,7 +230,7 @@ class Asking:
                 values = {**one.values, "ratio": float((one.x - original.x).norm() / moved)}
             self._add(OURS, trial.image, trial.variant, values)
 
-    def _gains(self, method: Method, batch: Sequence[Problem], answers: list[Tensor]) -> Gains:
+    def _gains(self, method: Method, batch: Sequence[PosedProblem], answers: list[Tensor]) -> Gains:
         device = self.options.device
         y, operator = joined(batch)
         y, operator, weights = y.to(device), operator.to(device), method.model.weights()
@@ -241,7 +253,7 @@ class Asking:
             y, operator = y.to(self.options.device), operator.to(self.options.device)
             levels: list[list[float]] = [[] for _ in batch]
 
-            def listen(progress: Progress, batch: Sequence[Problem] = batch, levels: list = levels) -> None:
+            def listen(progress: Progress, batch: Sequence[PosedProblem] = batch, levels: list = levels) -> None:
                 for trial, x, path in zip(batch, progress.x.cpu().split(1), levels, strict=True):
                     if trial.variant == STRICT:
                         path.append(self.cell.score(x, trial.clean))
@@ -266,7 +278,7 @@ class Asking:
         return found
 
 
-def _start(trial: Trial | Problem) -> Tensor:
+def _start(trial: Trial | PosedProblem) -> Tensor:
     start = getattr(trial, "start", None)
     return torch.zeros_like(trial.clean) if start is None else start
 
@@ -279,11 +291,11 @@ def _along_the_path(levels: list[float]) -> Values:
     return {"best": max(levels), "drop": max(peak - level for peak, level in zip(peaks, levels, strict=True))}
 
 
-def _remembered(mistakes: dict[str, Mistake]) -> Callable[[str, Problem], Any]:
+def _remembered(mistakes: dict[str, Mistake]) -> Callable[[str, PosedProblem], Any]:
     """The wrong operator, one for all problems that share the right one: they can be solved together."""
     made: dict[tuple[str, int], Any] = {}
 
-    def wrong(name: str, problem: Problem) -> Any:
+    def wrong(name: str, problem: PosedProblem) -> Any:
         key = name, id(problem.operator)
         if key not in made:
             made[key] = mistakes[name](problem.operator)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.core import Cell, Problem, middle
+from torchdeal.benchmark.core import Cell, PosedProblem, middle
 from torchdeal.benchmark.mistakes import Mistake, turned_kernel, wider_kernel, wrong_angles, wrong_maps
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 
 IMAGES = 4
 QUICK_SIDE = 48
@@ -30,13 +30,13 @@ class Setting:
     mistakes: dict[str, Mistake] = field(default_factory=dict)
     all_questions: bool = True  # else only the wrong operators
 
-    def cell(self, options: Options) -> Cell:
+    def cell(self, options: BenchmarkOptions) -> Cell:
         """The cells of the experiment as one, with this name."""
         few = replace(options, limit=options.limit or (1 if options.quick else IMAGES), images=None, sigmas=())
         module = import_module(f"torchdeal.benchmark.{self.experiment}")
         found = [cell for cell in module.cells(few) if fnmatchcase(cell.name, self.cells)]
 
-        def problems() -> list[Problem]:
+        def problems() -> list[PosedProblem]:
             each = (problem for cell in found for problem in cell.problems())
             kept = [replace(problem, variant="") for problem in each if problem.variant in ("", "kernel 1")]
             return [_smaller(problem) for problem in kept] if options.quick else kept
@@ -64,17 +64,17 @@ SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Trial(Problem):
+class Trial(PosedProblem):
     """A problem with something changed; its variant says what."""
 
     start: Tensor | None = None  # zero
 
     @classmethod
-    def of(cls, problem: Problem, variant: str, **changed: Any) -> Trial:
+    def of(cls, problem: PosedProblem, variant: str, **changed: Any) -> Trial:
         return cls(**{**vars(problem), "variant": variant, **changed})
 
 
-def _smaller(problem: Problem) -> Problem:
+def _smaller(problem: PosedProblem) -> PosedProblem:
     """The centre of noisy images; other measurements cannot be cut."""
     if not problem.operator.is_identity:
         return problem
@@ -83,7 +83,7 @@ def _smaller(problem: Problem) -> Problem:
     )
 
 
-def starting_point(name: str, problem: Problem) -> Tensor | None:
+def starting_point(name: str, problem: PosedProblem) -> Tensor | None:
     """The first iterate of that name, `(1, C, H, W)`."""
     shape, draws = tuple(problem.clean.shape), np.random.RandomState(0)
     if name == "uniform":

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import DENOISING, Cell, Problem, Save, Say, run_values
+from torchdeal.benchmark.core import DENOISING, Cell, PosedProblem, Save, Say, run_values
 from torchdeal.benchmark.curves import FIXED_POINT, METHODS, REFERENCES, Curve, curve_values, speed_sections
 from torchdeal.benchmark.images import sample_picture
 from torchdeal.benchmark.methods import find_method
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.results import Results, Row, Values, device_name
 from torchdeal.benchmark.simulated import noisy
@@ -55,10 +55,10 @@ PROTOCOL = (
 class Speed(Comparison):
     """Instead of answers, runs on the way to them."""
 
-    def settings(self, options: Options) -> dict[str, Any]:
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         return {**super().settings(options), **circumstances(options)}
 
-    def measure(self, cell: Cell, options: Options, results: Results, save: Save, say: Say) -> None:
+    def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """The runs that are missing, in each cell after finding the fixed point."""
         methods = [method for method in ORDER if method in (options.methods or ORDER)]
         if not methods:
@@ -75,13 +75,13 @@ class Speed(Comparison):
         return speed_sections(results)
 
 
-def circumstances(options: Options) -> dict[str, Any]:
+def circumstances(options: BenchmarkOptions) -> dict[str, Any]:
     """What must be equal where seconds are compared."""
     problem = {"images": options.images.resolve().name if options.images else "scikit-image", "model": options.model}
     return {"device": device_name(options.device), "threads": torch.get_num_threads(), **problem}
 
 
-def _cells(options: Options) -> Iterator[Cell]:
+def _cells(options: BenchmarkOptions) -> Iterator[Cell]:
     for kind, channels in KINDS.items():
         for sigma in options.sigmas or (SIGMA,):
             for size in QUICK_SIZES if options.quick else SIZES[options.device]:
@@ -90,12 +90,12 @@ def _cells(options: Options) -> Iterator[Cell]:
                 yield Cell(name, "Speed", name, DENOISING, channels, problems)
 
 
-def noisy_sample(options: Options, channels: int, size: int, sigma: float) -> list[Problem]:
+def noisy_sample(options: BenchmarkOptions, channels: int, size: int, sigma: float) -> list[PosedProblem]:
     """The picture with noise."""
     return [noisy(*sample_picture(options.images, channels, size), sigma)]
 
 
-def _measure(cell: Cell, methods: list[str], options: Options, results: Results, save: Save, say: Say) -> None:
+def _measure(cell: Cell, methods: list[str], options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
     """The runs that are missing, each after a warm-up, in which CUDA compiles its kernels."""
     missing = {method: _missing_runs(results, cell, method, options) for method in methods}
     if not any(missing.values()):
@@ -118,7 +118,7 @@ def _measure(cell: Cell, methods: list[str], options: Options, results: Results,
             say(f"{cell.name}: {METHODS[method]}, {run}: {end}")
 
 
-def _missing_runs(results: Results, cell: Cell, method: str, options: Options) -> list[str]:
+def _missing_runs(results: Results, cell: Cell, method: str, options: BenchmarkOptions) -> list[str]:
     """References take long: one run each."""
     measured = {row.variant for row in results.select(cell.name, method)}
     wanted = 1 if options.quick or method in REFERENCES else options.repeats
@@ -163,7 +163,7 @@ class Recorder:
 class TimedProblem:
     """A noisy picture on its device, its weights, and the fixed point once it is found."""
 
-    def __init__(self, problem: Problem, model: DEAL, options: Options):
+    def __init__(self, problem: PosedProblem, model: DEAL, options: BenchmarkOptions):
         self.model, self.options, self.device = model, options, torch.device(options.device)
         self.noisy, self.clean, self.sigma = problem.y.to(self.device), problem.clean, problem.noise
 

@@ -6,25 +6,19 @@ Parameters are chosen on images of the training set.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
-from pathlib import Path
-
-import torch
-from torch import Tensor
+from functools import partial
 
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import Cell, Problem, middle
-from torchdeal.benchmark.images import clean_image, list_images
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.core import Cell, PosedProblem, middle
+from torchdeal.benchmark.images import clean_image, list_images, training_images
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.simulated import downsampled, read_kernel
 from torchdeal.operators import Downsample
-from torchdeal.training.data import read_pictures
 
 KERNELS_FILE, KERNELS = "kernels_12.npz", (0, 1, 2, 3)
 SCALES = (2, 3)
 PAPER = {2.55: (15.0, 0.28), 7.65: (15.0, 2.5), 12.75: (15.0, 5.5)}  # noise on the 0..255 scale: sigma and lam
 CROP, QUICK_CROP = 256, 48
-TUNING_FILE, TUNING_IMAGES = "bsd400.tar", 4
 PROTOCOL = (
     "Centres of CBSD68, 256 x 256 (255 for x3), circular blur by isotropic Gaussians of deviation 0.7, 1.2, 1.6, 2.0, "
     "every s-th pixel, white noise by numpy.random.RandomState(0). Means over images and kernels. Parameters are "
@@ -32,7 +26,7 @@ PROTOCOL = (
 )
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each factor and noise level."""
     for scale in SCALES:
         side = (QUICK_CROP if options.quick else CROP) // scale * scale
@@ -52,7 +46,9 @@ def cells(options: Options) -> Iterator[Cell]:
             )
 
 
-def _problems(options: Options, operators: dict[int, Downsample], noise: float, side: int) -> list[Problem]:
+def _problems(
+    options: BenchmarkOptions, operators: dict[int, Downsample], noise: float, side: int
+) -> list[PosedProblem]:
     paths = options.images_at_most(list_images(options.folder("test", "CBSD68")))
     images = {path.stem: clean_image(path, 3, side) for path in paths}
     return [
@@ -62,9 +58,9 @@ def _problems(options: Options, operators: dict[int, Downsample], noise: float, 
     ]
 
 
-def _tuning(options: Options, operators: dict[int, Downsample], noise: float, side: int) -> list[Problem]:
+def _tuning(options: BenchmarkOptions, operators: dict[int, Downsample], noise: float, side: int) -> list[PosedProblem]:
     """Each image with one of the kernels."""
-    images = _training_images(options.folder("train", TUNING_FILE))
+    images = training_images(options.folder("train"), 3)
     numbers = list(operators)
     return [
         downsampled(f"{index}", middle(clean, side).contiguous(), operators[numbers[index % len(numbers)]], noise)
@@ -72,15 +68,7 @@ def _tuning(options: Options, operators: dict[int, Downsample], noise: float, si
     ]
 
 
-@cache
-def _training_images(path: Path) -> list[Tensor]:
-    """From all over the file."""
-    pictures, _ = read_pictures([path], channels=3, smallest=CROP)
-    step = max(1, len(pictures) // TUNING_IMAGES)
-    return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TUNING_IMAGES]]
-
-
-def _kernel(options: Options, number: int):
+def _kernel(options: BenchmarkOptions, number: int):
     return read_kernel(options.folder("kernels", KERNELS_FILE), number)
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from torchdeal.benchmark.alone import PeakMemory, run_alone
 from torchdeal.benchmark.comparison import Comparison
-from torchdeal.benchmark.core import DENOISING, Cell, Problem, Save, Say, answers, middle
+from torchdeal.benchmark.core import DENOISING, Cell, PosedProblem, Save, Say, answers, middle
 from torchdeal.benchmark.images import clean_image, list_images
 from torchdeal.benchmark.methods import OURS, TUNED_AS, default_methods, find_method, with_parameters
 from torchdeal.benchmark.mri import CONTRASTS, KNEES_FOR_TUNING, SAMPLINGS, Sampling, scan
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.paper import PAPER
 from torchdeal.benchmark.peers import DENOISERS, PREFIX, SOLVERS
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
@@ -33,7 +33,7 @@ from torchdeal.benchmark.tuning import known_parameters
 PICTURES = {"256 x 256 gray": (1, 256), "512 x 512 gray": (1, 512), "256 x 256 colour": (3, 256)}
 QUICK_PICTURES = {"64 x 64 gray": (1, 64), "64 x 64 colour": (3, 64)}
 SCAN, QUICK_SCAN = 320, 64
-TUNED_ON = {1: "BSD68, sigma 25", 3: "CBSD68, sigma 25"}  # the cells of `denoising` that have the parameters
+TUNED_ON = {1: "gray, sigma 25", 3: "colour, sigma 25"}  # what the parameters in `denoising` are chosen for
 
 ROUGH = "deal-1e-2"  # deal at a tolerance that is enough for a preview
 ROUGH_TOLERANCE = 1e-2
@@ -48,7 +48,7 @@ PROTOCOL = (
 )
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """Denoising of pictures, and two scans."""
     for name, (channels, size) in (QUICK_PICTURES if options.quick else PICTURES).items():
         problems = partial(noisy_sample, options, channels, size, SIGMA)
@@ -61,7 +61,7 @@ def cells(options: Options) -> Iterator[Cell]:
         yield Cell(title, "Time", title, "mri", 1, problems, tuned_as=f"{sampling.name}, knee")
 
 
-def _simulated_scan(options: Options, sampling: Sampling, size: int) -> list[Problem]:
+def _simulated_scan(options: BenchmarkOptions, sampling: Sampling, size: int) -> list[PosedProblem]:
     if options.data is None:
         return [scan("phantom", _phantom(size), sampling, seed=0)]
     knees = list_images(options.folder("test", "MRI-knee"))
@@ -78,13 +78,13 @@ def _phantom(size: int) -> Tensor:
 class Time(Comparison):
     """Instead of many images, one image many times."""
 
-    def settings(self, options: Options) -> dict[str, Any]:
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         unknown = [name for name in options.methods if name not in KNOWN and not name.startswith(PREFIX)]
         if unknown:
             raise ValueError(f"there is no method {unknown[0]}; choose from {', '.join(KNOWN)}, {PREFIX}CLASS")
         return {**super().settings(options), **circumstances(options)}
 
-    def measure(self, cell: Cell, options: Options, results: Results, save: Save, say: Say) -> None:
+    def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """One method after the other."""
         (problem,) = cell.problems()
         options = replace(options, threads=torch.get_num_threads())  # a new process would have others
@@ -117,7 +117,7 @@ def _default_methods(kind: str, quick: bool) -> list[str]:
     return [names[0], ROUGH, *names[1:]] if kind == DENOISING else names
 
 
-def timed(name: str, cell: Cell, options: Options) -> Values:
+def timed(name: str, cell: Cell, options: BenchmarkOptions) -> Values:
     """All runs of a method, in a process that does nothing else."""
     torch.set_num_threads(options.threads or 1)
     (problem,) = cell.problems()

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from torchdeal.benchmark.core import Cell, Method, Say, answers, batches
 from torchdeal.benchmark.methods import OurSolver
-from torchdeal.benchmark.options import Options
+from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import grid, parameters
 from torchdeal.benchmark.results import Results, Values
 from torchdeal.io.atomic import replacing
@@ -34,7 +34,7 @@ def known_parameters(experiment: str, group: str, name: str, method: Method) -> 
     return {} if chosen is None else {name: chosen}
 
 
-def tuned_parameters(method: Method, cell: Cell, options: Options, say: Say) -> Values:
+def tuned_parameters(method: Method, cell: Cell, options: BenchmarkOptions, say: Say) -> Values:
     """The best on the tuning images of the cell, by PSNR; empty for a method without parameters."""
     if not grid(method) or cell.tuning is None:
         return {}

@@ -81,7 +81,7 @@ DENOISERS: dict[str, Peer[PeerDenoiser]] = {
     "dncnn": Peer(networks.make_dncnn, DNCNN_PAPER, DENOISING),
     "fdncnn": Peer(networks.make_fdncnn, DNCNN_PAPER, DENOISING),
     "ffdnet": Peer(networks.make_ffdnet, FFDNET_PAPER, DENOISING),
-    "pnp-dncnn": Peer(_pnp_denoiser, PNP_PAPER, DENOISING),
+    "pnp-dncnn": Peer(_pnp_denoiser, PNP_PAPER, DENOISING, GRAY),
     "crr": Peer(partial(_ridge_denoiser, name=CRR), CRR_PAPER, DENOISING, GRAY),
     "wcrr": Peer(partial(_ridge_denoiser, name=WCRR), WCRR_PAPER, DENOISING, GRAY),
     "mmr": Peer(mmr.make_mmr, MMR_PAPER, DENOISING, GRAY),
