@@ -246,7 +246,7 @@ def test_cells_that_cannot_be_measured_say_why(benchmark, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "magic"], "speed has other methods: paper-literal, tight, ours, default"),
+        (["--methods", "magic"], "there is no method magic here; choose from paper-literal, tight, ours, default"),
         (["--cells", "99 x 99"], "there is no such cell"),
         (["--model", "grey"], "no weights at grey"),
         (["--images", "missing"], "missing: no such folder"),

@@ -201,7 +201,7 @@ def test_all_methods_are_tried():
 def test_a_method_that_does_not_exist(benchmark):
     code, out, err, results = benchmark("--methods", "magic")
     assert (code, out, results) == (1, "", None)
-    assert err.startswith("Error: there is no method magic; choose from deal, ")
+    assert err.startswith("Error: there is no method magic here; choose from deal, ")
     assert len(err.splitlines()) == 1
 
 
@@ -209,5 +209,5 @@ def test_all_experiments_leave_out_those_without_the_methods(benchmark, monkeypa
     monkeypatch.setattr(command, "EXPERIMENTS", {"speed": "", "time": "", "all": ""})
     code, _, err, results = benchmark("--methods", "tv", "--cells", "gray", name="all")
     assert code == 0
-    assert "speed: speed has other methods" in err
+    assert "speed: there is no method tv here" in err
     assert [row.method for row in results.rows] == ["tv"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TextIO
@@ -64,21 +65,29 @@ def _measured(name: str, options: BenchmarkOptions, say: Say) -> list[str]:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.threads:
         torch.set_num_threads(options.threads)
-    prepared = {one: _prepared(one, options) for one in chosen if one != FIGURES}  # what is refused is refused now
-    for one in chosen:
-        if one == FIGURES:
-            _draw(options, say)
-            continue
-        experiment, results = prepared[one]
+    prepared = {}
+    for one in (one for one in chosen if one != FIGURES):  # what is refused is refused before anything is measured
+        with _left_out(one, name == ALL, say):
+            prepared[one] = _prepared(one, options)
+    for one, (experiment, results) in prepared.items():
         results.environments.append(environment(options.device))
-        try:
+        with _left_out(one, name == ALL, say):
             experiment.run(options, results, lambda results=results: results.save(options.out), say)
-        except Unavailable as error:  # such as an experiment that has none of the methods
-            if name != ALL:
-                raise
-            say(f"{one}: {error}")
         results.save(options.out)
+    if FIGURES in chosen:
+        _draw(options, say)
     return list(prepared)
+
+
+@contextmanager
+def _left_out(name: str, among_others: bool, say: Say) -> Iterator[None]:
+    """One of many experiments may be impossible, such as with other methods than it has: that is told."""
+    try:
+        yield
+    except Unavailable as error:
+        if not among_others:
+            raise
+        say(f"{name}: {error}")
 
 
 def _prepared(name: str, options: BenchmarkOptions) -> tuple[Experiment, Results]:

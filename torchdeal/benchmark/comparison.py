@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from torchdeal.benchmark.core import Cell, Method, PosedProblem, Save, Say, answers, batches
-from torchdeal.benchmark.methods import TUNED_AS, check_names, default_methods, find_method, with_parameters
+from torchdeal.benchmark.methods import OURS, TUNED_AS, check_names, default_methods, find_method, with_parameters
 from torchdeal.benchmark.options import BenchmarkOptions
+from torchdeal.benchmark.peers import DENOISERS, SOLVERS
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.pictures import keep_pictures
 from torchdeal.benchmark.results import Results, Row, Values
@@ -30,7 +31,7 @@ class Comparison:
     protocol: str
 
     def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
-        check_names(options.methods)
+        check_names(options.methods, self.names())
         return {
             "protocol": self.protocol,
             "quick": options.quick,
@@ -40,6 +41,10 @@ class Comparison:
             "images": options.images and options.images.resolve().name,
             "model": options.model and checksum(options.model),  # None: the bundled ones
         }
+
+    def names(self) -> list[str]:
+        """Of all methods that it can have."""
+        return list(dict.fromkeys([*OURS, *DENOISERS, *SOLVERS]))
 
     def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         cells = {cell.name: cell for cell in self.cells(options)}
@@ -73,6 +78,7 @@ class Measuring:
         except Unavailable as error:
             self._leave_out("deal", error)
             return
+        self.results.cells[self.cell.name]["problems"] = len(problems)
         self.pictured = list(dict.fromkeys(problem.image for problem in problems))[: self.options.pictures]
         for name in self.options.methods or default_methods(self.cell.kind, self.options.quick):
             measured = {(row.image, row.variant) for row in self.results.select(self.cell.name, name)}

@@ -100,12 +100,11 @@ class OursAsInPaper(OurSolver):
         return self._solve(y, H, sigma=self.sigma / 255, lam=self.lam)
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise ValueError for a name that is no method of any experiment."""
-    known = list(dict.fromkeys([*OURS, *DENOISERS, *SOLVERS]))
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise for a name that is no method of the experiment."""
     for name in names:
         if name not in known and not name.startswith(PREFIX):
-            raise ValueError(f"there is no method {name}; choose from {', '.join(known)}, {PREFIX}CLASS")
+            raise Unavailable(f"there is no method {name} here; choose from {', '.join(known)}, {PREFIX}CLASS")
 
 
 def default_methods(kind: str, quick: bool) -> list[str]:

@@ -47,7 +47,7 @@ class Results:
 
     experiment: str
     settings: dict[str, Any]  # of the protocol: equal for all rows
-    cells: dict[str, dict[str, str]] = field(default_factory=dict)  # the table and the column that each belongs to
+    cells: dict[str, dict[str, Any]] = field(default_factory=dict)  # table and column of each, and how many problems
     weights: dict[str, dict[str, str]] = field(default_factory=dict)  # of methods: their files and checksums
     parameters: dict[str, dict[str, Values]] = field(default_factory=dict)  # of cell and method: what was chosen
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)  # of cell and method: why there is no row

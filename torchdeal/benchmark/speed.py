@@ -55,14 +55,15 @@ PROTOCOL = (
 class Speed(Comparison):
     """Instead of answers, runs on the way to them."""
 
+    def names(self) -> list[str]:
+        return list(METHODS)
+
     def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         return {**super().settings(options), **circumstances(options)}
 
     def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """The runs that are missing, in each cell after finding the fixed point."""
         methods = [method for method in ORDER if method in (options.methods or ORDER)]
-        if not methods:
-            raise Unavailable(f"speed has other methods: {', '.join(METHODS)}")
         try:
             _measure(cell, methods, options, results, save, say)
         except (Unavailable, torch.OutOfMemoryError) as error:

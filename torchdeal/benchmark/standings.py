@@ -106,6 +106,7 @@ class Standings:
             if row.cell in columns:
                 self.rows.setdefault((row.cell, row.method), []).append(row)
         self.most = {cell: max((s.problems for s in self._scores(cell)), default=0) for cell in columns}
+        self.wanted = {cell: results.cells.get(cell, {}).get("problems", self.most[cell]) for cell in columns}
         self.by_public_code = bool(BY_PUBLIC_CODE.intersection(columns))
         self.methods = self._ranked()
 
@@ -154,7 +155,8 @@ class Standings:
             scores = [self.score(cell, method) for cell in cells]
             if any(scores):
                 entries = [
-                    _difference(self._over_paper(cell, s)) if s else "" for cell, s in zip(cells, scores, strict=True)
+                    _difference(self._over_paper(cell, s)) if s and self._all(cell, s) else ""
+                    for cell, s in zip(cells, scores, strict=True)
                 ]
                 rows.append([label(method), *entries])
         return Table(
@@ -234,8 +236,9 @@ class Standings:
 
     def standing(self) -> list[str]:
         """In how many columns we have at least what the paper has."""
-        pairs = [(self.score(cell, OURS), self._papers(cell)) for cell in self.columns]
-        known = [(round(score.mean, 2), value) for score, value in pairs if score and value is not None]
+        scores = {cell: self.score(cell, OURS) for cell in self.columns}
+        pairs = [(s, self._papers(cell)) for cell, s in scores.items() if s and self._all(cell, s)]
+        known = [(round(score.mean, 2), value) for score, value in pairs if value is not None]
         if not known:
             return []
         reached = sum(ours >= value for ours, value in known)
@@ -255,7 +258,7 @@ class Standings:
         return self.rows.get((cell, method), [])
 
     def _all(self, cell: str, score: CellScore) -> bool:
-        return score.problems == self.most[cell]
+        return score.problems == self.wanted[cell]
 
     def _papers(self, cell: str) -> float | None:
         """Of DEAL, where ours is of the same images."""
@@ -270,7 +273,7 @@ class Standings:
         if score is None:
             return ""
         if not self._all(cell, score):
-            return f"{score.mean:.2f} ({score.problems} of {self.most[cell]})"
+            return f"{score.mean:.2f} ({score.problems} of {self.wanted[cell]})"
         return (Best if round(score.mean, 2) == best else str)(f"{score.mean:.2f}")
 
     def _ranked(self) -> list[str]:

@@ -18,11 +18,10 @@ from torchdeal.benchmark.alone import PeakMemory, run_alone
 from torchdeal.benchmark.comparison import Comparison
 from torchdeal.benchmark.core import DENOISING, Cell, PosedProblem, Save, Say, answers, middle
 from torchdeal.benchmark.images import clean_image, list_images
-from torchdeal.benchmark.methods import OURS, TUNED_AS, default_methods, find_method, with_parameters
+from torchdeal.benchmark.methods import TUNED_AS, default_methods, find_method, with_parameters
 from torchdeal.benchmark.mri import CONTRASTS, KNEES_FOR_TUNING, SAMPLINGS, Sampling, scan
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.paper import PAPER
-from torchdeal.benchmark.peers import DENOISERS, PREFIX, SOLVERS
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample
@@ -37,7 +36,6 @@ TUNED_ON = {1: "gray, sigma 25", 3: "colour, sigma 25"}  # what the parameters i
 
 ROUGH = "deal-1e-2"  # deal at a tolerance that is enough for a preview
 ROUGH_TOLERANCE = 1e-2
-KNOWN = list(dict.fromkeys([*OURS, ROUGH, *DENOISERS, *SOLVERS]))
 LONG = 60.0  # seconds of a run that is not repeated
 MOST_SECONDS = 1800.0  # of all runs of a method
 PROTOCOL = (
@@ -78,10 +76,10 @@ def _phantom(size: int) -> Tensor:
 class Time(Comparison):
     """Instead of many images, one image many times."""
 
+    def names(self) -> list[str]:
+        return [*super().names(), ROUGH]
+
     def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
-        unknown = [name for name in options.methods if name not in KNOWN and not name.startswith(PREFIX)]
-        if unknown:
-            raise ValueError(f"there is no method {unknown[0]}; choose from {', '.join(KNOWN)}, {PREFIX}CLASS")
         return {**super().settings(options), **circumstances(options)}
 
     def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
