@@ -134,14 +134,14 @@ def iterates(problem: SuperResolution, model: DEAL, start: Tensor, steps: int) -
 
 @styled
 def draw_starts(study: Study) -> Figure:
-    """The starts and the common end above; PSNR and distance to the fixed point below."""
+    """The starts and the end from zero above; below PSNR, and the relative distance to that end."""
     problem = pose(study)
     runs, target = from_starts(problem, study)
     tile = (FULL - 5 * GAP) / 6
     plots = tile + 2 * LINE + 0.1
     figure = page(FULL, plots + 1.95)
     thumbnails = [(STYLES[name][0], run.start, STYLES[name][1], run.psnr[0]) for name, run in runs.items()]
-    thumbnails.append(("Fixed point", target, BLACK, psnr(target, problem.clean)))
+    thumbnails.append((r"Fixed point from $\mathbf{0}$", target, BLACK, psnr(target, problem.clean)))
     for index, (name, picture, color, value) in enumerate(thumbnails):
         left = index * (tile + GAP)
         show(place(figure, left, 0, tile, tile), picture_of(picture).clip(0, 1))
@@ -154,7 +154,8 @@ def draw_starts(study: Study) -> Figure:
         label, color, marker = STYLES[name]
         left.plot(run.psnr, color=color, marker=marker, label=label)
         right.semilogy(run.distance, color=color, marker=marker)
-    left.set(xlabel="iteration $k$", ylabel="PSNR (dB)", xlim=(-0.2, study.steps + 0.2))
-    right.set(xlabel="iteration $k$", ylabel="relative distance to fixed point", xlim=(-0.2, study.steps + 0.2))
+    ticks = range(0, study.steps + 1, 5 if study.steps > 10 else 1)
+    for axes, quantity in ((left, "PSNR (dB)"), (right, "distance to the fixed point")):
+        axes.set(xlabel="iteration $k$", ylabel=quantity, xlim=(-0.2, study.steps + 0.2), xticks=ticks)
     left.legend(loc="lower right")
     return figure
