@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/pyright
 
 results: $(READY)
-	$(BIN)/python -m torchdeal.benchmark.pages
+	$(BIN)/python -m torchdeal.benchmark.reporting.pages
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

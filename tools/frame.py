@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from torchdeal.benchmark.reporting.tables import Table, number
 from torchdeal.benchmark.results import environment
-from torchdeal.benchmark.tables import Table, number
 from torchdeal.io.atomic import replacing
 from torchdeal.io.checkpoint import checksum
 from torchdeal.io.files import ImageFileError, check_place

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.core import middle
 from torchdeal.benchmark.images import draw_noise, list_images, read_image
-from torchdeal.benchmark.tables import Table, number
+from torchdeal.benchmark.reporting.tables import Table, number
 from torchdeal.io.images import to_tensor
 from torchdeal.noise import LEAST_SIDE, noise_levels
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from torchdeal.benchmark.core import PosedProblem
 from torchdeal.benchmark.images import clean_image, named_image
+from torchdeal.benchmark.reporting.tables import Table
 from torchdeal.benchmark.simulated import blurred, downsampled, kspace, read_kernel
-from torchdeal.benchmark.tables import Table
 from torchdeal.estimation import default_parameters
 from torchdeal.io.checkpoint import load
 from torchdeal.metrics import psnr

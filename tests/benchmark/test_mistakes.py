@@ -5,8 +5,8 @@ import pytest
 import torch
 from conftest import random, relative
 
-from torchdeal.benchmark import mistakes
 from torchdeal.benchmark.mri import ring_of_coils
+from torchdeal.benchmark.robustness import mistakes
 from torchdeal.operators import Blur, Downsample, MultiCoilFourier, Radon
 from torchdeal.operators.blur_kernels import gaussian_kernel, motion_kernel
 from torchdeal.simulate import random_columns

@@ -6,8 +6,8 @@ import pytest
 from documents import ROOT
 from results_by_hand import PLACE, denoising, rows
 
-from torchdeal.benchmark.blocks import BLOCKS
-from torchdeal.benchmark.pages import filled, main, pages_to_write
+from torchdeal.benchmark.reporting.blocks import BLOCKS
+from torchdeal.benchmark.reporting.pages import filled, main, pages_to_write
 from torchdeal.benchmark.results import Results
 
 
@@ -49,7 +49,9 @@ def test_stored_results_hold_no_path_of_a_machine():
 
 
 def test_make_results_calls_it():
-    assert "results: $(READY)\n\t$(BIN)/python -m torchdeal.benchmark.pages\n" in (ROOT / "Makefile").read_text()
+    assert (
+        "results: $(READY)\n\t$(BIN)/python -m torchdeal.benchmark.reporting.pages\n" in (ROOT / "Makefile").read_text()
+    )
 
 
 def test_only_blocks_are_written(project):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from results_by_hand import denoising, other, rows, run
 
-from torchdeal.benchmark.report import print_tables, write_report
+from torchdeal.benchmark.reporting.report import print_tables, write_report
 from torchdeal.benchmark.results import Results
 
 NASTY = '"><script>alert(1)</script>|`*\x1b[31m\udcff'

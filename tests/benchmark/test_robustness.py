@@ -10,12 +10,13 @@ from PIL import Image
 from skimage import data
 
 import torchdeal as td
-from torchdeal.benchmark import command, ct, methods, mri, robustness, scenarios, superres
+from torchdeal.benchmark import command, ct, methods, mri, robustness, superres
 from torchdeal.benchmark.images import clean_image
-from torchdeal.benchmark.mistakes import wider_kernel
 from torchdeal.benchmark.results import Results, Row
-from torchdeal.benchmark.robustness_tables import robustness_sections
-from torchdeal.benchmark.scenarios import SETTINGS, perturbation, starting_point
+from torchdeal.benchmark.robustness import scenarios
+from torchdeal.benchmark.robustness.mistakes import wider_kernel
+from torchdeal.benchmark.robustness.questions import robustness_sections
+from torchdeal.benchmark.robustness.scenarios import SETTINGS, perturbation, starting_point
 from torchdeal.benchmark.simulated import blurred, noisy
 from torchdeal.metrics import psnr
 from torchdeal.operators import Blur, Fourier

@@ -5,7 +5,7 @@ import torch
 from conftest import dense, noisy, picture, random, relative, small_model
 
 import torchdeal as td
-from torchdeal.benchmark.sensitivity import conjugate_residual, largest_gains, masks_derivative, transposed
+from torchdeal.benchmark.robustness.sensitivity import conjugate_residual, largest_gains, masks_derivative, transposed
 from torchdeal.operators import Blur, Identity
 
 SIGMA = torch.tensor([25.0], dtype=torch.float64)

@@ -4,8 +4,7 @@ import pytest
 from results_by_hand import COLOUR, GRAY, denoising, other, rows, run
 
 from torchdeal.benchmark.paper import PAPER
-from torchdeal.benchmark.results import Results
-from torchdeal.benchmark.standings import (
+from torchdeal.benchmark.reporting.standings import (
     LABELS,
     PAPER_TITLE,
     PSNR_TITLE,
@@ -16,7 +15,8 @@ from torchdeal.benchmark.standings import (
     label,
     signed,
 )
-from torchdeal.benchmark.tables import Best, Table
+from torchdeal.benchmark.reporting.tables import Best, Table
+from torchdeal.benchmark.results import Results
 
 
 def section(results, title=GRAY):

@@ -6,8 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
 from torchdeal.benchmark.results import Row
-from torchdeal.benchmark.summary import bootstrap_interval, image_means, paired_differences
 
 
 def row(image, psnr, variant=""):

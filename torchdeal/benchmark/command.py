@@ -17,7 +17,7 @@ from torchdeal.benchmark import EXPERIMENTS
 from torchdeal.benchmark.core import Experiment, Say
 from torchdeal.benchmark.options import ALL, FIGURES, REPORT, BenchmarkOptions, parse
 from torchdeal.benchmark.peers.base import Unavailable
-from torchdeal.benchmark.report import print_tables, write_report
+from torchdeal.benchmark.reporting.report import print_tables, write_report
 from torchdeal.benchmark.results import Results, environment
 from torchdeal.io.files import ImageFileError
 from torchdeal.io.printable import printable

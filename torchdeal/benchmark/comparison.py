@@ -15,9 +15,9 @@ from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers import DENOISERS, SOLVERS
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.pictures import keep_pictures
+from torchdeal.benchmark.reporting.standings import comparison_sections
+from torchdeal.benchmark.reporting.tables import Section
 from torchdeal.benchmark.results import Results, Row, Values
-from torchdeal.benchmark.standings import comparison_sections
-from torchdeal.benchmark.tables import Section
 from torchdeal.benchmark.tuning import known_parameters, tuned_parameters
 from torchdeal.io.checkpoint import checksum
 

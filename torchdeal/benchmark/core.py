@@ -16,8 +16,8 @@ from torch import Tensor
 
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.reporting.tables import Section
 from torchdeal.benchmark.results import Results, Values
-from torchdeal.benchmark.tables import Section
 from torchdeal.metrics import psnr
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
 from torchdeal.solvers import Solution

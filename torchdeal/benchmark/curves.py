@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from torchdeal.benchmark.reporting.tables import Section, Table, number, power
 from torchdeal.benchmark.results import Results, Row, Values
-from torchdeal.benchmark.tables import Section, Table, number, power
 
 METHODS = {"paper-literal": "paper-literal", "tight": "tight reference", "ours": "ours", "default": "ours, default"}
 REFERENCES = ("paper-literal", "tight")

@@ -23,9 +23,9 @@ from torchdeal.benchmark.images import sample_picture
 from torchdeal.benchmark.methods import find_method
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.reporting.tables import Section
 from torchdeal.benchmark.results import Results, Row, Values, device_name
 from torchdeal.benchmark.simulated import noisy
-from torchdeal.benchmark.tables import Section
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
 from torchdeal.precision import full_precision

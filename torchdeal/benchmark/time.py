@@ -23,10 +23,10 @@ from torchdeal.benchmark.mri import CONTRASTS, KNEES_FOR_TUNING, SAMPLINGS, Samp
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.paper import PAPER
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
+from torchdeal.benchmark.reporting.standings import label
+from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample
-from torchdeal.benchmark.standings import label
-from torchdeal.benchmark.tables import Section, Table, number
 from torchdeal.benchmark.tuning import known_parameters
 
 PICTURES = {"256 x 256 gray": (1, 256), "512 x 512 gray": (1, 512), "256 x 256 colour": (3, 256)}

@@ -21,7 +21,7 @@ from torchdeal.benchmark.images import draw_noise, list_images, read_image
 from torchdeal.benchmark.peers import DENOISERS, PeerDenoiser, Unavailable, find_denoiser
 from torchdeal.benchmark.peers.epll import FILE, SIDE, fit_mixture
 from torchdeal.benchmark.peers.published import COLOUR, EXPECTED, Expected
-from torchdeal.benchmark.tables import Table
+from torchdeal.benchmark.reporting.tables import Table
 from torchdeal.io.checkpoint import write_tensors
 from torchdeal.metrics import decibels
 from torchdeal.training.data import read_images

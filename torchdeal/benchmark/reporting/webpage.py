@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from torchdeal.benchmark.chapters import TRIAL, Chapter
-from torchdeal.benchmark.side_by_side import Gallery, Picture
-from torchdeal.benchmark.tables import FOLDED, Best, Section, Table
+from torchdeal.benchmark.reporting.chapters import TRIAL, Chapter
+from torchdeal.benchmark.reporting.side_by_side import Gallery, Picture
+from torchdeal.benchmark.reporting.tables import FOLDED, Best, Section, Table
 from torchdeal.io.printable import printable
 
 STYLE = """

@@ -29,11 +29,12 @@ from torchdeal.benchmark.core import (
     run_values,
 )
 from torchdeal.benchmark.methods import find_method, with_parameters
-from torchdeal.benchmark.mistakes import Mistake
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.reporting.tables import Section
 from torchdeal.benchmark.results import Results, Row, Values
-from torchdeal.benchmark.robustness_tables import (
+from torchdeal.benchmark.robustness.mistakes import Mistake
+from torchdeal.benchmark.robustness.questions import (
     NOISES,
     PERTURBED,
     RIGHT,
@@ -43,9 +44,15 @@ from torchdeal.benchmark.robustness_tables import (
     WORST,
     robustness_sections,
 )
-from torchdeal.benchmark.scenarios import PERTURBATION, SETTINGS, Setting, Trial, perturbation, starting_point
-from torchdeal.benchmark.sensitivity import Gains, largest_gains
-from torchdeal.benchmark.tables import Section
+from torchdeal.benchmark.robustness.scenarios import (
+    PERTURBATION,
+    SETTINGS,
+    Setting,
+    Trial,
+    perturbation,
+    starting_point,
+)
+from torchdeal.benchmark.robustness.sensitivity import Gains, largest_gains
 from torchdeal.benchmark.tuning import known_parameters
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import reconstruct

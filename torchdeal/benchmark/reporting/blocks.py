@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import NamedTuple
 
-from torchdeal.benchmark.chapters import opening, sections
 from torchdeal.benchmark.curves import runs_of
 from torchdeal.benchmark.paper import papers_value
+from torchdeal.benchmark.reporting.chapters import opening, sections
+from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, Standings, label
+from torchdeal.benchmark.reporting.tables import Section, Table, markdown_text, number
 from torchdeal.benchmark.results import Results, Row
-from torchdeal.benchmark.standings import CONVERGED, RUNS_TITLE, Standings, label
-from torchdeal.benchmark.tables import Section, Table, markdown_text, number
 
 BESIDE = ("deal", "deal-light", "bm3d", "dncnn")  # in the summary
 WEIGHTS = {"gray": ("gray", "gray-light"), "colour": ("color", "color-light")}

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from torchdeal.benchmark.pictures import CLEAN, MEASURED
+from torchdeal.benchmark.reporting.standings import OURS_FIRST, label
 from torchdeal.benchmark.results import Results, Row
-from torchdeal.benchmark.standings import OURS_FIRST, label
 
 SHORT = {  # of methods, where there is little space
     "deal-light": "DEAL, light",

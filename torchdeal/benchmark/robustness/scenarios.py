@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.core import Cell, PosedProblem, middle
-from torchdeal.benchmark.mistakes import Mistake, turned_kernel, wider_kernel, wrong_angles, wrong_maps
 from torchdeal.benchmark.options import BenchmarkOptions
+from torchdeal.benchmark.robustness.mistakes import Mistake, turned_kernel, wider_kernel, wrong_angles, wrong_maps
 
 IMAGES = 4
 QUICK_SIDE = 48

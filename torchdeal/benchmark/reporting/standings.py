@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
+from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
+from torchdeal.benchmark.reporting.tables import Best, Section, Table, number
 from torchdeal.benchmark.results import Results, Row
-from torchdeal.benchmark.summary import bootstrap_interval, image_means, paired_differences
-from torchdeal.benchmark.tables import Best, Section, Table, number
 
 LABELS = {  # of methods, for people; ours first
     "deal": "DEAL",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
+from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row
-from torchdeal.benchmark.tables import Section, Table, number
 from torchdeal.solvers import Status
 
 # Variants of rows

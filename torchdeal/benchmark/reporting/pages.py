@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/*.md, written from the results in `results/`: `python -m torchdeal.benchmark.pages`.
+"""The tables of README.md and docs/*.md, written from `results/`: `python -m torchdeal.benchmark.reporting.pages`.
 
 What stands between `<!-- results: NAME -->` and `<!-- /results -->` is replaced. NAME is one of `BLOCKS`, or the name
 of a file in `results/`, such as `deblur`, or of a part of one: `deblur: noise 2.55` are the sections whose titles
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchdeal.benchmark.blocks import BLOCKS, section_block
-from torchdeal.benchmark.chapters import chapters, stored_results
-from torchdeal.benchmark.report import markdown
+from torchdeal.benchmark.reporting.blocks import BLOCKS, section_block
+from torchdeal.benchmark.reporting.chapters import chapters, stored_results
+from torchdeal.benchmark.reporting.report import markdown
+from torchdeal.benchmark.reporting.standings import READING
 from torchdeal.benchmark.results import Results
-from torchdeal.benchmark.standings import READING
 from torchdeal.io.atomic import replacing
 
 FOLDER = "results"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from pathlib import Path
 
-from torchdeal.benchmark.chapters import Chapter, chapters, sections
+from torchdeal.benchmark.reporting.chapters import Chapter, chapters, sections
+from torchdeal.benchmark.reporting.side_by_side import Gallery
+from torchdeal.benchmark.reporting.standings import READING
+from torchdeal.benchmark.reporting.tables import FOLDED, Table, markdown_text
+from torchdeal.benchmark.reporting.webpage import link, webpage
 from torchdeal.benchmark.results import Results
-from torchdeal.benchmark.side_by_side import Gallery
-from torchdeal.benchmark.standings import READING
-from torchdeal.benchmark.tables import FOLDED, Table, markdown_text
-from torchdeal.benchmark.webpage import link, webpage
 from torchdeal.io.atomic import replacing
 from torchdeal.io.printable import printable
 

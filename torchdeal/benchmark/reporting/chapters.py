@@ -12,10 +12,10 @@ from typing import Any
 
 from torchdeal.benchmark import EXPERIMENTS
 from torchdeal.benchmark.options import ALL, FIGURES, REPORT
+from torchdeal.benchmark.reporting.side_by_side import Gallery, Picture, galleries
+from torchdeal.benchmark.reporting.standings import is_trial, label
+from torchdeal.benchmark.reporting.tables import Section, Table
 from torchdeal.benchmark.results import FORMAT, Results
-from torchdeal.benchmark.side_by_side import Gallery, Picture, galleries
-from torchdeal.benchmark.standings import is_trial, label
-from torchdeal.benchmark.tables import Section, Table
 
 TITLES = {
     "denoising": "Denoising",
