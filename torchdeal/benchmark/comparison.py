@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -32,6 +34,7 @@ class Comparison:
 
     def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         check_names(options.methods, self.names())
+        self._check_data(options)
         return {
             "protocol": self.protocol,
             "quick": options.quick,
@@ -47,10 +50,19 @@ class Comparison:
         return list(dict.fromkeys([*OURS, *DENOISERS, *SOLVERS]))
 
     def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
+        for cell in self._chosen(options):
+            results.cells[cell.name] = {"table": cell.table, "column": cell.column}
+            self.measure(cell, options, results, save, say)
+
+    def _chosen(self, options: BenchmarkOptions) -> list[Cell]:
         cells = {cell.name: cell for cell in self.cells(options)}
-        for name in options.chosen(list(cells)):
-            results.cells[name] = {"table": cells[name].table, "column": cells[name].column}
-            self.measure(cells[name], options, results, save, say)
+        return [cells[name] for name in options.chosen(list(cells))]
+
+    def _check_data(self, options: BenchmarkOptions) -> None:
+        """Raise for files that are missing or damaged. The cells of a table mostly have the same images."""
+        for cell in {cell.table: cell for cell in self._chosen(options)}.values():
+            with suppress(Unavailable):
+                cell.problems()
 
     def measure(self, cell: Cell, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """What is missing in a cell."""
@@ -101,7 +113,8 @@ class Measuring:
         for batch in batches(problems, self.options.device):
             self._add(name, batch, answers(method, batch, self.cell, self.options.device))
             self.save()
-        levels = [row.values["psnr"] for row in self.results.select(self.cell.name, name)]
+        rows = self.results.select(self.cell.name, name)
+        levels = [row.values.get("psnr", math.nan) for row in rows]  # infinite ones do not come back from a file
         self.say(f"{self.cell.name}, {name}: {fmean(levels):.2f} dB, the mean over {len(levels)}")
 
     def _note_weights(self, name: str, weights: dict[str, str]) -> None:
@@ -114,10 +127,12 @@ class Measuring:
         """Those that were chosen before, else those of the package, else those that are best on the tuning images."""
         group, name = self.cell.tuned_as or self.cell.name, TUNED_AS.get(name, name)
         kept = self.results.parameters.setdefault(group, {})
+        known = known_parameters(self.results.experiment, group, name, method)
         if name not in kept and not self.options.tune:
-            kept.update(known_parameters(self.results.experiment, group, name, method))
+            kept.update(known)
         if name not in kept and self.cell.tuning and not self.options.quick:
-            kept.update({name: tuned_parameters(method, self.cell, self.options, self.say)})
+            start = known.get(name, {})
+            kept.update({name: tuned_parameters(method, self.cell, self.options, self.say, start)})
             self.save()
         return with_parameters(method, kept.get(name, {}))
 

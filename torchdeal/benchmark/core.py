@@ -18,6 +18,7 @@ from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 from torchdeal.benchmark.reporting.tables import Section
 from torchdeal.benchmark.results import Results, Values
+from torchdeal.memory import is_out_of_memory
 from torchdeal.metrics import psnr
 from torchdeal.operators import Fourier, MultiCoilFourier, Operator
 from torchdeal.solvers import Solution
@@ -90,9 +91,13 @@ def answers(method: Method, batch: Sequence[PosedProblem], cell: Cell, device: s
     started = time.perf_counter()
     try:
         found = _solved(method, cell, y.to(device), operator.to(device), batch[0].noise)
-    except torch.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        found = None  # the error is left first: it holds all that fills the memory
+    if found is None:
         if len(batch) == 1:
-            raise Unavailable(f"there is not enough memory on {device} for this image") from None
+            raise Unavailable(f"there is not enough memory on {device} for this image")
         torch.cuda.empty_cache()
         half = len(batch) // 2
         return [*answers(method, batch[:half], cell, device), *answers(method, batch[half:], cell, device)]
@@ -122,7 +127,7 @@ def batches(problems: Sequence[PosedProblem], device: str) -> Iterator[list[Pose
     groups: dict[Any, list[PosedProblem]] = {}
     for problem in problems:
         operator = problem.operator
-        same: Any = type(operator) if _may_be_joined(operator) else id(operator)
+        same = _way_of_joining(operator) or id(operator)
         groups.setdefault((same, problem.noise, problem.clean.shape, problem.y.shape), []).append(problem)
     for group in groups.values():
         size = max(1, PIXELS_AT_ONCE[device] // group[0].clean[0, 0].numel())
@@ -152,10 +157,12 @@ def middle(image: Tensor, side: int) -> Tensor:
     return image[..., top : top + side, left : left + side]
 
 
-def _may_be_joined(operator: Operator) -> bool:
-    if isinstance(operator, MultiCoilFourier):
-        operator = operator.fourier
-    return isinstance(operator, Fourier) and operator.mask is not None
+def _way_of_joining(operator: Operator) -> tuple[Any, ...] | None:
+    """Operators for which it is the same can be joined; None for those that cannot."""
+    fourier = operator.fourier if isinstance(operator, MultiCoilFourier) else operator
+    if not isinstance(fourier, Fourier) or fourier.mask is None:
+        return None
+    return type(operator), fourier.centered, operator.real  # pyright: ignore
 
 
 def _four_dimensions(mask: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.comparison import Comparison
 from torchdeal.benchmark.core import Cell, PosedProblem, middle
-from torchdeal.benchmark.images import clean_image, list_images
+from torchdeal.benchmark.images import clean_image, list_images, reported_images
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.simulated import sinogram
 from torchdeal.operators import Radon
@@ -31,6 +31,7 @@ PROTOCOL = (
 def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each number of angles."""
     paths = list_images(options.folder("test", "CT"))
+    reported = reported_images(paths, FOR_TUNING)
     size = QUICK_SIZE if options.quick else SIZE
     for angles in ANGLES:
         yield Cell(
@@ -39,7 +40,7 @@ def cells(options: BenchmarkOptions) -> Iterator[Cell]:
             column=f"{angles} angles",
             kind="ct",
             channels=1,
-            problems=partial(_problems, options.images_at_most(paths[FOR_TUNING:]), angles, size),
+            problems=partial(_problems, options.images_at_most(reported), angles, size),
             tuning=partial(_problems, paths[:FOR_TUNING], angles, size),
         )
 

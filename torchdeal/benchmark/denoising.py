@@ -22,11 +22,9 @@ PROTOCOL = (
 
 def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A table for each set, a column for each noise level."""
-    for title, folder, crop in _sets(options):
+    for title, folder, channels, crop in _sets(options):
         paths = options.images_at_most(list_images(folder))
-        channels = 1 if "gray" in title else 3
         for sigma in options.sigmas or SIGMAS:
-            problems = partial(_problems, paths, channels, QUICK_CROP if options.quick else crop, sigma)
             place = title.partition(": ")[2]
             kind = "gray" if channels == 1 else "colour"
             yield Cell(
@@ -35,28 +33,32 @@ def cells(options: BenchmarkOptions) -> Iterator[Cell]:
                 column=f"sigma {sigma:g}",
                 kind=DENOISING,
                 channels=channels,
-                problems=problems,
+                problems=partial(_problems, paths, channels, crop, options.quick, sigma),
                 tuning=partial(_tuning, options.data / "train", channels, sigma) if options.data else None,
                 tuned_as=f"{kind}, sigma {sigma:g}",
             )
 
 
-def _sets(options: BenchmarkOptions) -> list[tuple[str, Path, int | None]]:
-    """Titles, folders, and the sides of the squares at the centres of the images."""
+def _sets(options: BenchmarkOptions) -> list[tuple[str, Path, int, int | None]]:
+    """Titles, folders, channels, and the sides of the squares at the centres of the images."""
     if options.images:
-        gray = read_image(list_images(options.images)[0]).shape[1] == 1
-        return [(f"{'gray' if gray else 'colour'}: {options.images.resolve().name}", options.images, None)]
+        channels = read_image(list_images(options.images)[0]).shape[1]
+        kind = "gray" if channels == 1 else "colour"
+        return [(f"{kind}: {options.images.resolve().name}", options.images, channels, None)]
     test = options.folder("test")
     colour = test / "CBSD68"
     return [
-        ("Denoising, gray: BSD68", test / "BSD68", None),
-        ("Denoising, colour: CBSD68", colour, None),
-        ("Denoising, colour: CBSD68 crops", colour, CROP),
+        ("Denoising, gray: BSD68", test / "BSD68", 1, None),
+        ("Denoising, colour: CBSD68", colour, 3, None),
+        ("Denoising, colour: CBSD68 crops", colour, 3, CROP),
     ]
 
 
-def _problems(paths: list[Path], channels: int, crop: int | None, sigma: float) -> list[PosedProblem]:
-    return [noisy(path.stem, clean_image(path, channels, crop), sigma) for path in paths]
+def _problems(paths: list[Path], channels: int, crop: int | None, quick: bool, sigma: float) -> list[PosedProblem]:
+    images = {path.stem: clean_image(path, channels, None if quick else crop) for path in paths}
+    if quick:  # small images are good enough for a trial
+        images = {name: middle(image, QUICK_CROP).contiguous() for name, image in images.items()}
+    return [noisy(name, image, sigma) for name, image in images.items()]
 
 
 def _tuning(folder: Path, channels: int, sigma: float) -> list[PosedProblem]:

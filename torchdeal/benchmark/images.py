@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,18 @@ def list_images(folder: Path) -> list[Path]:
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in files.SUFFIXES and p.is_file())
     if not paths:
         raise ValueError(f"{folder}: no images in this folder ({', '.join(files.SUFFIXES)})")
+    for one, other in pairwise(sorted(paths, key=lambda path: path.stem)):
+        if one.stem == other.stem:  # rows and pictures go by it
+            raise ValueError(f"{folder}: {one.name} and {other.name} have the same name; rename one, or {REMOVE}")
     return paths
+
+
+def reported_images(paths: list[Path], for_tuning: int) -> list[Path]:
+    """Those after the first ones, on which parameters are chosen. Raises ValueError where there is none."""
+    if len(paths) <= for_tuning:
+        folder, tuning = paths[0].parent, f"parameters are chosen on the first {for_tuning}"
+        raise ValueError(f"{folder}: more than {for_tuning} images are needed: {tuning}")
+    return paths[for_tuning:]
 
 
 def named_image(folder: Path, name: str) -> Path:
@@ -84,6 +96,8 @@ def training_images(folder: Path, channels: int) -> list[Tensor]:
     """Some images `(1, C, H, W)` to choose parameters on, from all over the training set."""
     from torchdeal.training.data import read_pictures
 
+    if not (folder / TRAINING_FILE).is_file():
+        raise Unavailable(f"its parameters are chosen on training images: put {TRAINING_FILE} into DATA/train")
     pictures, _ = read_pictures([folder / TRAINING_FILE], channels=channels, smallest=TRAINING_SIDE)
     step = max(1, len(pictures) // TRAINING_IMAGES)
     return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TRAINING_IMAGES]]

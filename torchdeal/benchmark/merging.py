@@ -15,11 +15,17 @@ from torchdeal.benchmark.results import Results
 
 def merge(into: Path, others: Sequence[Path]) -> None:
     """Add the results in the other folders to those in the first, which is made if it is not there."""
-    into.mkdir(parents=True, exist_ok=True)
+    joined: dict[str, Results] = {}
     for path in sorted(path for folder in others for path in folder.glob("*.json")):
-        found, target = Results.load(path), into / path.name
-        results = Results.load(target) if target.exists() else Results(found.experiment, found.settings)
-        add(results, found)
+        found = Results.load(path)
+        if found.experiment not in joined:
+            target = into / f"{found.experiment}.json"
+            joined[found.experiment] = (
+                Results.load(target) if target.exists() else Results(found.experiment, found.settings)
+            )
+        add(joined[found.experiment], found)
+    into.mkdir(parents=True, exist_ok=True)
+    for results in joined.values():  # only when nothing was refused
         results.save(into)
 
 
@@ -43,7 +49,8 @@ def add(results: Results, found: Results) -> None:
     results.environments += [found.environments[place] for place in used]
     for row in new:
         results.add(replace(row, environment=first + used.index(row.environment)))
-    results.cells = {**results.cells, **found.cells}
+    for name, place in found.cells.items():
+        results.cells[name] = {**place, **results.cells.get(name, {})}
     for cell, methods in found.parameters.items():
         results.parameters[cell] = {**methods, **results.parameters.get(cell, {})}
     for cell, methods in found.reasons.items():

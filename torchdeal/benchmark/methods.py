@@ -116,13 +116,14 @@ def default_methods(kind: str, quick: bool) -> list[str]:
 
 
 def find_method(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
-    """The method for the problems of a cell. Raises `Unavailable` where it cannot run, ValueError for unknown names."""
+    """The method for the problems of a cell. Raises `Unavailable` where it cannot run."""
     if name in OURS:
         return _ours(name, cell, options)
-    denoising = cell.kind == DENOISING
-    peer = find_denoiser(name) if denoising else find_solver(name)
-    if cell.kind not in peer.problems:
+    registry, find = (DENOISERS, find_denoiser) if cell.kind == DENOISING else (SOLVERS, find_solver)
+    known = name in registry or name.startswith(PREFIX)
+    if not known or cell.kind not in find(name).problems:
         raise Unavailable(f"not for {cell.kind}")
+    peer = find(name)
     need_channels(cell.channels, peer.channels, name)
     return peer.make(options.peers_dir, cell.channels, options.device)
 
@@ -133,6 +134,8 @@ def with_parameters(method: Method, values: dict[str, float]) -> Method:
 
 
 def _ours(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
+    if name not in default_methods(cell.kind, quick=True):
+        raise Unavailable(f"not for {cell.kind}")
     source = _weights(name, cell.channels, options)
     known = {"gray" if cell.channels == 1 else "color": checksum(source)}
     model = _loaded(source, options.device)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from torchdeal.benchmark.comparison import Comparison
 from torchdeal.benchmark.core import Cell, PosedProblem, middle
-from torchdeal.benchmark.images import clean_image, list_images
+from torchdeal.benchmark.images import clean_image, list_images, reported_images
 from torchdeal.benchmark.options import BenchmarkOptions
-from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.peers.base import Unavailable, package
 from torchdeal.benchmark.simulated import kspace
 from torchdeal.mri.read import read_kspace
 from torchdeal.operators import Fourier, MultiCoilFourier
@@ -56,6 +56,7 @@ def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A column for each set of images and each way of sampling."""
     for sampling in SAMPLINGS:
         knees = list_images(options.folder("test", "MRI-knee"))
+        reported_images(knees, KNEES_FOR_TUNING)  # there are some
         read = partial(_knee, side=QUICK_SIDE if options.quick else None)
         yield _cell(options, "knee", sampling, knees, KNEES_FOR_TUNING, read)
         for contrast in CONTRASTS:
@@ -88,7 +89,10 @@ def _problems(
     paths: list[Path], sampling: Sampling, read: Callable[[Path], Tensor], first: int = 0
 ) -> list[PosedProblem]:
     if not paths:
-        raise Unavailable("the files of fastMRI are licensed: put your copy into DATA/fastmri/PD and DATA/fastmri/PDFS")
+        raise Unavailable(
+            "the files of fastMRI are licensed: put your copy into DATA/fastmri/PD and DATA/fastmri/PDFS, "
+            f"more than {FASTMRI_FOR_TUNING} files each; parameters are chosen on the first {FASTMRI_FOR_TUNING}"
+        )
     return [scan(path.stem, read(path), sampling, seed) for seed, path in enumerate(paths, start=first)]
 
 
@@ -126,6 +130,7 @@ def _knee(path: Path, side: int | None) -> Tensor:
 
 def _fastmri(path: Path) -> Tensor:
     """The magnitude of all coils, of the middle slice, `(1, 1, H, W)`."""
+    package("h5py", "reading HDF5 files", "mri")
     scan = read_kspace(path)
     images = Fourier(centered=scan.centered, real=False).adjoint(scan.kspace[None])
     return images.abs().square().sum(1, keepdim=True).sqrt().float()

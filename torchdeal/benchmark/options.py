@@ -97,12 +97,15 @@ def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -
         epilog="\n".join(f"  {name:12} {about}" for name, about in experiments.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
     )
     parser.add_argument("experiment", choices=list(experiments), metavar="EXPERIMENT", help="one of those below")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results and report go (default: benchmark)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
     for flags, settings in _OPTIONS.items():
         parser.add_argument(flags, **settings)
+    if "" in arguments:  # an empty path would be the folder that one is in
+        parser.error("an argument is empty: give a name, or leave it out")
     given = vars(parser.parse_args(arguments))
     name, as_json = given.pop("experiment"), given.pop("json", False)
     lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}

@@ -12,12 +12,13 @@ from torchdeal.benchmark.results import Row
 from torchdeal.io.files import write
 from torchdeal.io.formats import ImageFile
 
+PICTURES = "pictures"
 CLEAN, MEASURED = "clean", "measured"
 
 
 def keep_pictures(options: BenchmarkOptions, experiment: str, row: Row, x: Tensor, problem: PosedProblem) -> None:
     """The answer `(1, C, H, W)`, and, where they are not there yet, the clean image and what was measured."""
-    folder = options.out / "pictures" / experiment / row.cell / " ".join(filter(None, [row.image, row.variant]))
+    folder = options.out / PICTURES / experiment / row.cell / " ".join(filter(None, [row.image, row.variant]))
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {CLEAN: problem.clean, row.method: x}
     if problem.y.ndim == 4 and not problem.y.is_complex() and problem.y.shape[1] == x.shape[1]:

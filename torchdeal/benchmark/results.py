@@ -94,7 +94,7 @@ class Results:
             if tuple(columns[: len(KEYS)]) != KEYS:
                 raise ValueError
             rows = [_row(dict(zip(columns, line, strict=True))) for line in lines]
-            return cls(**content, rows=rows)
+            return _checked(cls(**content, rows=rows))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{path}: does not hold results that deal benchmark wrote") from None
 
@@ -104,8 +104,7 @@ class Results:
     def _lines(self) -> Iterator[list[Any]]:
         names = self._columns()[len(KEYS) :]
         for row in self.rows:
-            keys = (row.cell, row.image, row.variant, row.method, row.environment)
-            yield [*keys, *(_plain(row.values.get(name)) for name in names)]
+            yield [*_keys(row), *(plain(row.values.get(name)) for name in names)]
 
     def _write_json(self, path: Path) -> None:
         head = {
@@ -114,7 +113,7 @@ class Results:
             **{name: getattr(self, name) for name in _HEAD},
             "columns": self._columns(),
         }
-        text = json.dumps(_plain(head), indent=1, allow_nan=False).removesuffix("\n}")
+        text = json.dumps(plain(head), indent=1, allow_nan=False).removesuffix("\n}")
         lines = ",\n".join(json.dumps(line, allow_nan=False) for line in self._lines())
         path.write_text(f'{text},\n "rows": [\n{lines}\n]}}\n')
 
@@ -161,12 +160,32 @@ def _row(entries: dict[str, Any]) -> Row:
     return Row(cell, image, method, {k: v for k, v in entries.items() if v is not None}, variant, place)
 
 
-def _plain(value: Any) -> Any:
+def _checked(results: Results) -> Results:
+    """The results, or ValueError if a part of them is not what it should be."""
+    parts = [getattr(results, name) for name in _HEAD if name not in ("settings", "environments")]
+    tables = [results.settings, *parts, *(entry for part in parts for entry in part.values()), *results.environments]
+    names = [results.experiment, *(name for row in results.rows for name in _keys(row)[:-1])]
+    right = (
+        all(isinstance(table, dict) for table in tables)
+        and all(isinstance(name, str) for name in names)
+        and all(isinstance(row.environment, int) for row in results.rows)
+        and all({"table", "column"} <= place.keys() for place in results.cells.values())
+    )
+    if not right:
+        raise ValueError
+    return results
+
+
+def _keys(row: Row) -> tuple[str, str, str, str, int]:
+    return row.cell, row.image, row.variant, row.method, row.environment
+
+
+def plain(value: Any) -> Any:
     """The same as JSON has it: numbers to some digits, None for those that it does not have."""
     if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
+        return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value

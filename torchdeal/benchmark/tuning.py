@@ -17,12 +17,13 @@ from statistics import fmean
 from torchdeal.benchmark.core import Cell, Method, Say, answers, batches
 from torchdeal.benchmark.methods import OurSolver
 from torchdeal.benchmark.options import BenchmarkOptions
-from torchdeal.benchmark.peers.base import grid, parameters
+from torchdeal.benchmark.peers.base import finer, grid, parameters
 from torchdeal.benchmark.results import Results, Values
 from torchdeal.io.atomic import replacing
 
 SHIPPED = Path(__file__).with_name("parameters.json")
 MOST_ROUNDS = 4  # through all parameters
+REFINEMENTS = 2  # of the grid of values, each of which halves its steps
 ROUGH = {"tolerance": 2e-3, "max_iterations": 60}  # of ours while parameters are looked for
 
 
@@ -34,8 +35,8 @@ def known_parameters(experiment: str, group: str, name: str, method: Method) -> 
     return {} if chosen is None else {name: chosen}
 
 
-def tuned_parameters(method: Method, cell: Cell, options: BenchmarkOptions, say: Say) -> Values:
-    """The best on the tuning images of the cell, by PSNR; empty for a method without parameters."""
+def tuned_parameters(method: Method, cell: Cell, options: BenchmarkOptions, say: Say, start: Values) -> Values:
+    """The best on the tuning images of the cell, by PSNR, near the start; empty for a method without parameters."""
     if not grid(method) or cell.tuning is None:
         return {}
     problems = cell.tuning()
@@ -50,7 +51,19 @@ def tuned_parameters(method: Method, cell: Cell, options: BenchmarkOptions, say:
         say(f"tuning {cell.tuned_as or cell.name}: {values}: {fmean(levels):.3f} dB")
         return fmean(levels)
 
-    return best_parameters(score, grid(method), parameters(method))
+    tried: dict[tuple[float, ...], float] = {}
+
+    def remembered(values: Values) -> float:
+        key = tuple(values.values())
+        if key not in tried:
+            tried[key] = score(values)
+        return tried[key]
+
+    values, best = grid(method), {**parameters(method), **start}
+    for _ in range(1 + REFINEMENTS):
+        best = best_parameters(remembered, values, best)
+        values = finer(method, values)
+    return best
 
 
 def best_parameters(score: Callable[[Values], float], values: dict[str, tuple[float, ...]], start: Values) -> Values:
@@ -60,7 +73,6 @@ def best_parameters(score: Callable[[Values], float], values: dict[str, tuple[fl
     """
     places = {name: _nearest(values[name], start[name]) for name in values}
 
-    @cache
     def scored(*indices: int) -> float:
         return score({name: values[name][index] for name, index in zip(values, indices, strict=True)})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -61,13 +62,29 @@ class Peer(Generic[Method]):
 
 
 def tunable(default: float, *values: float) -> Any:
-    """A field that is a parameter, and the values to try for it."""
-    return field(default=default, metadata={"grid": values})
+    """A field that is a parameter, above 0, and the values to try for it; those between them are possible, too."""
+    return field(default=default, metadata={"grid": values, "between": True})
+
+
+def choice(default: float, *values: float) -> Any:
+    """A field that is a parameter with only these values."""
+    return field(default=default, metadata={"grid": values, "between": False})
 
 
 def grid(method: Any) -> dict[str, tuple[float, ...]]:
     """The parameters of a method and the values to try for each; none if it has no parameters."""
     return {item.name: item.metadata["grid"] for item in fields(method) if "grid" in item.metadata}
+
+
+def finer(method: Any, values: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """The values to try with more of them: between each two their geometric mean, where that is possible."""
+    free = {item.name for item in fields(method) if item.metadata.get("between")}
+    return {name: _with_means(tried) if name in free else tried for name, tried in values.items()}
+
+
+def _with_means(values: tuple[float, ...]) -> tuple[float, ...]:
+    means = [(low * high) ** 0.5 for low, high in pairwise(values)]
+    return tuple(sorted([*values, *means]))
 
 
 def parameters(method: Any) -> dict[str, float]:

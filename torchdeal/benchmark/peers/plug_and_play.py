@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import PeerDenoiser, fitted_image, inference, tunable
+from torchdeal.benchmark.peers.base import PeerDenoiser, choice, fitted_image, inference, tunable
 from torchdeal.operators import Operator
 
 
@@ -30,7 +30,7 @@ class PlugAndPlay:
 
     denoiser: PeerDenoiser
     iterations: int = 50  # at a strength of 1 images change little after 30
-    level: float = tunable(15.0, 5.0, 15.0)  # of the denoiser, 0..255
+    level: float = choice(15.0, 5.0, 15.0)  # of the denoiser, 0..255
     strength: float = tunable(1.0, *(2.0**k for k in range(-4, 9)))
 
     @inference
