@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from torchdeal.benchmark.peers import classical, epll, mmr, networks, plain, ridge
-from torchdeal.benchmark.peers.base import Peer, PeerDenoiser, PeerSolver, Unavailable, grid, parameters
+from torchdeal.benchmark.peers.base import Peer, PeerDenoiser, PeerSolver, Unavailable, grid, need_channels, parameters
 from torchdeal.benchmark.peers.deepinverse import PREFIX, deepinverse_denoiser, deepinverse_solver
 from torchdeal.benchmark.peers.plug_and_play import PlugAndPlay
 
@@ -68,6 +68,7 @@ def _plug_and_play(folder: Path | None, channels: int, device: str) -> PeerSolve
 
 
 def _pnp_denoiser(folder: Path | None, channels: int, device: str) -> PeerDenoiser:
+    need_channels(channels, GRAY, "this DnCNN")  # in colour it would be the one of `dncnn`
     return networks.make_dncnn(folder, channels, device, plug_and_play=True)
 
 
