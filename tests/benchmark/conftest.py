@@ -34,7 +34,7 @@ SMALL = {
 
 def crops(picture, count):
     """Different parts of a picture."""
-    return [picture[60 + 12 * k : 60 + 12 * k + SIDE, 40 + 15 * k : 40 + 15 * k + SIDE] for k in range(count)]
+    return [picture[140 + 12 * k :, 150 + 15 * k :][:SIDE, :SIDE] for k in range(count)]
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ def test_defaults():
     name, options, as_json = read("ct")
     assert (name, options.out, as_json, options.methods, options.cells) == ("ct", Path("benchmark"), False, (), ())
     assert options.device in ("cpu", "cuda")
-    assert not (options.quick or options.resume or options.tune)
+    assert (options.quick, options.resume, options.tune) == (False, False, False)
 
 
 def test_lists():

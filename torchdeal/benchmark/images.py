@@ -100,7 +100,7 @@ def training_images(folder: Path, channels: int) -> list[Tensor]:
         raise Unavailable(f"its parameters are chosen on training images: put {TRAINING_FILE} into DATA/train")
     pictures, _ = read_pictures([folder / TRAINING_FILE], channels=channels, smallest=TRAINING_SIDE)
     step = max(1, len(pictures) // TRAINING_IMAGES)
-    return [torch.from_numpy(picture)[None] / 255 for picture in pictures[::step][:TRAINING_IMAGES]]
+    return [torch.tensor(picture)[None] / 255 for picture in pictures[::step][:TRAINING_IMAGES]]
 
 
 def read_picture(kind: str, image: Path | None) -> np.ndarray:
