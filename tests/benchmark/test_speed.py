@@ -236,9 +236,9 @@ def test_cells_that_cannot_be_measured_say_why(benchmark, tmp_path):
     Image.fromarray(np.full((24, 24), 100, np.uint8)).save(tmp_path / "mine" / "gray.png")
     code, out, err, results = benchmark("--quick", "--images", "mine", "--methods", "default")
     assert code == 0
-    assert "20 x 20 colour, sigma 5: mine/gray.png: the image is gray" in err
+    assert "20 x 20 colour, sigma 5: gray.png: the image is gray" in err
     assert [row.image for row in results.rows] == ["gray", "gray"]
-    assert "ours, default: not measured: mine/gray.png: the image is gray" in out
+    assert "ours, default: not measured: gray.png: the image is gray" in out
     _, _, err, _ = benchmark("--quick", "--out", "other", "--cells", "gray", "--model", "color")
     assert "color is for images of 3 channels" in err
 

@@ -18,6 +18,7 @@ from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers import Unavailable, find_denoiser
 from torchdeal.benchmark.peers.base import tunable
 from torchdeal.benchmark.results import Results, Row
+from torchdeal.benchmark.tuning import known_parameters
 from torchdeal.metrics import psnr
 
 GRAY = "denoising 24 x 24 gray, sigma 25"
@@ -73,7 +74,8 @@ def test_two_methods_and_what_is_missing_later(benchmark):
     (row,) = first.rows
     clean = torch.from_numpy(data.camera()[244:268, 244:268] / 255).float()[None, None]
     draws = np.random.RandomState(0).normal(0, 25 / 255, (24, 24)).astype(np.float32)
-    expected = find_denoiser("tv").make(None, 1, "cpu")(clean + torch.from_numpy(draws), 25.0)
+    chosen = known_parameters("denoising", "gray, sigma 25", "tv", method := find_denoiser("tv").make(None, 1, "cpu"))
+    expected = replace(method, **chosen["tv"])(clean + torch.from_numpy(draws), 25.0)
     assert row.values["psnr"] == pytest.approx(psnr(expected, clean), abs=1e-3)
     assert 0 < row.values["fastest"] == row.values["seconds"] < 60
     assert 0 <= row.values["memory_mib"] < 500

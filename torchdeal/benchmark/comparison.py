@@ -60,7 +60,8 @@ class Comparison:
 
     def _check_data(self, options: BenchmarkOptions) -> None:
         """Raise for files that are missing or damaged. The cells of a table mostly have the same images."""
-        for cell in {cell.table: cell for cell in self._chosen(options)}.values():
+        first = {cell.table: cell for cell in reversed(self._chosen(options))}
+        for cell in first.values():
             with suppress(Unavailable):
                 cell.problems()
 

@@ -119,7 +119,7 @@ def read_picture(kind: str, image: Path | None) -> np.ndarray:
     if kind == "gray":
         return (picture if len(picture) == 1 else luma(picture))[0].numpy()
     if len(picture) != 3:
-        raise Unavailable(f"{image}: the image is gray")
+        raise Unavailable(f"{image.name}: the image is gray")
     return picture.permute(1, 2, 0).numpy()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ def _ours(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
     known = {"gray" if cell.channels == 1 else "color": checksum(source)}
     model = _loaded(source, options.device)
     if model.channels != cell.channels:
-        raise Unavailable(f"{source} is for images of {model.channels} channels")
+        raise Unavailable(f"{Path(source).name} is for images of {model.channels} channels")
     made: Callable[..., Method] = OurDenoiser if cell.kind == DENOISING else OurSolver
     if name == "deal-rule":
         made = OursByRule

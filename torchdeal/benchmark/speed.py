@@ -78,8 +78,8 @@ class Speed(Comparison):
 
 def circumstances(options: BenchmarkOptions) -> dict[str, Any]:
     """What must be equal where seconds are compared."""
-    problem = {"images": options.images.resolve().name if options.images else "scikit-image", "model": options.model}
-    return {"device": device_name(options.device), "threads": torch.get_num_threads(), **problem}
+    images = options.images.resolve().name if options.images else "scikit-image"
+    return {"device": device_name(options.device), "threads": torch.get_num_threads(), "images": images}
 
 
 def _cells(options: BenchmarkOptions) -> Iterator[Cell]:

@@ -32,4 +32,4 @@ def read_weights(peers_dir: Path | None, name: str, device: str) -> dict[str, Te
     try:
         return load_file(path, device=device)
     except SafetensorError as error:
-        raise Unavailable(f"{path} is damaged ({error}): get it again") from None
+        raise Unavailable(f"{path.name} is damaged ({error}): get it again") from None
