@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from scipy.ndimage import convolve
 from skimage.transform import radon
 
 from torchdeal.benchmark import ct, deblur, denoising, mri, superres
-from torchdeal.benchmark.images import TRAINING_FILE
+from torchdeal.benchmark.images import TRAINING_FILE, clean_image
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
 
@@ -156,16 +157,6 @@ def test_projections(data):
     np.testing.assert_allclose(problem.y[0, 0].numpy(), exact + draws, atol=1e-5)
 
 
-@pytest.mark.parametrize("module", [denoising, deblur, superres, mri, ct])
-def test_no_image_that_is_reported_is_tuned_on(data, module):
-    options = BenchmarkOptions(out=Path("unused"), data=data, device="cpu")
-    cells = [cell for cell in module.cells(options) if "PD" not in cell.name]
-    reported = {problem.clean.flatten()[:200].numpy().tobytes() for cell in cells for problem in cell.problems()}
-    tuned = {p.clean.flatten()[:200].numpy().tobytes() for cell in cells if cell.tuning for p in cell.tuning()}
-    assert tuned
-    assert not reported & tuned
-
-
 def test_without_the_files_of_fastmri_there_is_a_reason(data):
     with pytest.raises(Unavailable, match="licensed: put your copy into DATA/fastmri/PD"):
         find(mri, data, "4x single coil, PD").problems()
@@ -191,3 +182,44 @@ def test_files_of_fastmri(data, tmp_path):
     expected = np.sqrt((np.abs(coils) ** 2).sum(0))
     np.testing.assert_allclose(problem.clean[0, 0].numpy(), expected / expected.max(), atol=1e-5)
     assert problem.y.dtype == torch.complex64
+    assert cell.centre == 320
+    wide = torch.zeros(1, 1, 330, 340)
+    wide[..., :5, :] = 1.0  # outside of the centre
+    assert cell.score(wide, torch.zeros_like(wide)) == np.inf
+
+
+def test_without_h5py_the_files_of_fastmri_have_a_reason(data, tmp_path, monkeypatch):
+    (tmp_path / "test").symlink_to(data / "test")
+    for number in range(11):
+        path = tmp_path / "fastmri" / "PDFS" / f"{number:02d}.h5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(Unavailable, match=r"pip install 'torchdeal\[mri\]'"):
+        find(mri, tmp_path, "8x 15 coils, PDFS").problems()
+
+
+def test_columns_are_chosen_at_random(data):
+    (problem,) = find(mri, data, "4x single coil, knee").problems()
+    width, middle = GRAY[1], round(0.08 * GRAY[1])
+    columns = np.random.RandomState(5).uniform(size=width) < (width / 4 - middle) / (width - middle)
+    columns[(width - middle + 1) // 2 :][:middle] = True
+    assert np.array_equal(problem.operator.mask.numpy() > 0, np.broadcast_to(columns, GRAY))
+
+
+def test_colour_becomes_gray_by_the_luma_of_pillow(data):
+    path = data / "test/CBSD68/a.png"
+    found = 255 * clean_image(path, 1)[0, 0].double().numpy()
+    colour = np.asarray(Image.open(path)).astype(np.int64)
+    # the integers of ITU-R 601-2 as Pillow has them, which are not quite 0.299, 0.587 and 0.114
+    exact = colour @ [19595, 38470, 7471] / 65536
+    assert np.allclose(found, found.round(), atol=1e-4)
+    assert np.abs(found - exact).max() < 0.502
+    assert np.mean(found.round() != np.asarray(Image.open(path).convert("L"))) < 0.005
+
+
+def test_slices_are_reduced_by_averaging():
+    pixels = torch.rand(1, 1, 47, 41, generator=torch.Generator().manual_seed(0))
+    reduced = ct._reduced(pixels, 20)
+    expected = pixels[0, 0, 3:43, :40].numpy().reshape(20, 2, 20, 2).mean((1, 3))
+    np.testing.assert_allclose(reduced[0, 0].numpy(), expected, atol=1e-6)
