@@ -109,7 +109,7 @@ def test_results_are_not_replaced_by_accident(command, tmp_path):
     done = command(*DENOISE)
     assert done.code == 1
     assert lines(done) == "Error: out/denoising.json is there already: go on with it by --resume, or take another --out"
-    for option, setting in ((("--tolerance", 0.01), "tolerance"), (("--limit", 1, "--quick"), "quick and limit")):
+    for option, setting in ((("--tolerance", 0.01), "tolerance"), (("--max-iterations", 500, "--quick"), "quick")):
         done = command(*DENOISE, "--resume", *option)
         assert lines(done) == f"Error: out/denoising.json was measured with another {setting}: take another --out"
     assert tree(tmp_path) == before

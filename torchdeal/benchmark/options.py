@@ -16,7 +16,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 ALL, REPORT, FIGURES = "all", "report", "figures"
 MOST_THREADS = 1024  # torch does not survive many more
-QUICK_IMAGES = 2
+QUICK_IMAGES, QUICK_ITERATIONS = 1, 40  # of a trial
 
 
 class UsageError(ValueError):
@@ -108,6 +108,8 @@ def parse(arguments: Sequence[str], prog: str, experiments: Mapping[str, str]) -
         parser.error("an argument is empty: give a name, or leave it out")
     given = vars(parser.parse_args(arguments))
     name, as_json = given.pop("experiment"), given.pop("json", False)
+    if given.get("quick"):
+        given.setdefault("max_iterations", QUICK_ITERATIONS)
     lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
     if "methods" in lists:  # with commas, too
         lists["methods"] = tuple(part for text in lists["methods"] for part in text.split(",") if part)
