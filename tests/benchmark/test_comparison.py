@@ -12,7 +12,7 @@ from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio
 
 import torchdeal as td
-from torchdeal.benchmark import methods, tuning
+from torchdeal.benchmark import comparison, methods, tuning
 from torchdeal.benchmark.peers import DENOISERS
 from torchdeal.benchmark.peers.base import Peer, Unavailable
 from torchdeal.io.checkpoint import checksum
@@ -190,6 +190,18 @@ def test_the_light_weights_take_the_parameters_of_the_others(folder, weights, tm
         done.results.select("30 angles", name)[0].values for name in ("deal-light", "deal", "deal-rule")
     )
     assert light["psnr"] == full["psnr"] != rule["psnr"]
+
+
+def test_parameters_are_never_chosen_with_the_light_weights(folder, weights, monkeypatch, command):
+    monkeypatch.setattr(methods, "_weights", lambda name, channels, options: str(weights / f"{channels}.safetensors"))
+    asked = []
+    found = methods.find_method
+    monkeypatch.setattr(comparison, "find_method", lambda name, *rest: asked.append(name) or found(name, *rest))
+    monkeypatch.setattr(comparison, "tuned_parameters", lambda method, *_: {"sigma": 28.0, "strength": 4.0})
+    given = ("ct", "--data", folder, "--cells", "30", "--limit", 1, "--max-iterations", 2)
+    done = command(*given, "--methods", "deal-light", "--tune")
+    assert asked == ["deal-light", "deal"]
+    assert done.results.parameters["30 angles"] == {"deal": {"sigma": 28.0, "strength": 4.0}}
 
 
 def test_pictures_are_kept(command, folder, scaled, tmp_path):

@@ -126,16 +126,16 @@ class Measuring:
 
     def _with_parameters(self, name: str, method: Method) -> Method:
         """Those that were chosen before, else those of the package, else those that are best on the tuning images."""
-        group, name = self.cell.tuned_as or self.cell.name, TUNED_AS.get(name, name)
+        group, source = self.cell.tuned_as or self.cell.name, TUNED_AS.get(name, name)
         kept = self.results.parameters.setdefault(group, {})
-        known = known_parameters(self.results.experiment, group, name, method)
-        if name not in kept and not self.options.tune:
+        known = known_parameters(self.results.experiment, group, source, method)
+        if source not in kept and not self.options.tune:
             kept.update(known)
-        if name not in kept and self.cell.tuning and not self.options.quick:
-            start = known.get(name, {})
-            kept.update({name: tuned_parameters(method, self.cell, self.options, self.say, start)})
+        if source not in kept and self.cell.tuning and not self.options.quick:
+            tuned = method if source == name else find_method(source, self.cell, self.options)
+            kept[source] = tuned_parameters(tuned, self.cell, self.options, self.say, known.get(source, {}))
             self.save()
-        return with_parameters(method, kept.get(name, {}))
+        return with_parameters(method, kept.get(source, {}))
 
     def _add(self, name: str, batch: Sequence[PosedProblem], found: list[tuple[Tensor, Values]]) -> None:
         for problem, (x, values) in zip(batch, found, strict=True):
