@@ -62,7 +62,7 @@ OURS, COMPETITORS, QUICK_COMPETITORS = "deal", ("tv", "wcrr", "pnp-dncnn"), ("tv
 START_TOLERANCE, STRICT_TOLERANCE = 1e-4, 1e-5
 QUICK_START_TOLERANCE, QUICK_STRICT_TOLERANCE = 1e-3, 1e-4
 DRAWS, QUICK_DRAWS = 3, 1
-POWER_ITERATIONS, BOUNDED = 8, 2  # the bound is computed for so many images of a problem
+POWER_ITERATIONS, BOUNDED = 8, 1  # the bound is computed for so many images of a problem
 MOST_PIXELS = {"cpu": 40 * 40, "cuda": 2**22}  # of images whose bound is computed: it takes a thousand linear solves
 PROTOCOL = (
     "The first images of the other experiments. Starts: solved to 1e-4 (with --quick 1e-3). Perturbations and more "

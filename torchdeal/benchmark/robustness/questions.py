@@ -32,7 +32,7 @@ PERTURBED_TEXT = (
     "derivative dx/dy = (A + K)^-1 H^T of the answer at the fixed point, by power iterations: no small change can move "
     "the answer more. With frozen masks, for one step of the iteration, it is ||A^-1 H^T||. The theorem of the paper "
     "divides that by 1 - q, with q the measured contraction; it says nothing where q is not below 1. All are the "
-    "largest of the images. The bound is computed for two images of each problem, on a CPU only for small ones."
+    "largest of the images. The bound is computed for one image of each problem, on a CPU only for small ones."
 )
 NOISE_TEXT = (
     "The noise level is stated 30 % too low and 30 % too high. PSNR with the right level, and how much it changes, in "
