@@ -5,6 +5,7 @@ from torchdeal.io.checkpoint import load, save
 from torchdeal.model import DEAL
 from torchdeal.operators import as_operator
 from torchdeal.reconstruct import ConvergenceWarning, denoise, reconstruct
+from torchdeal.reconstruction import Reconstruction
 from torchdeal.solvers import Progress, Solution, Status
 
 __version__ = "0.1.0"
@@ -13,6 +14,7 @@ __all__ = [
     "DEAL",
     "ConvergenceWarning",
     "Progress",
+    "Reconstruction",
     "Solution",
     "Status",
     "as_operator",

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +32,14 @@ FEW_PIXELS, PROBES_OF_FEW = 256, 16  # an image of so few values is probed as of
 MOST_APART = 1e6  # gains within a batch: beyond this the smaller ones are lost in rounding
 
 
+class Parameters(NamedTuple):
+    """Of a reconstruction, on the scale of the model; maps are `(B, C or 1, H, W)`."""
+
+    sigma: Tensor  # on the 0..255 scale, (B,), or a map
+    lam: Tensor  # (B, 1, 1, 1), or a map
+    noise: Tensor | None  # in the measurements, where white is 1: (B, 1, 1, 1), or a map; None if it is not known
+
+
 def choose_parameters(
     weights: Weights,
     operator: Operator,
@@ -41,10 +50,8 @@ def choose_parameters(
     *,
     white: Tensor,
     unit: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`: as given, learned, or by the rule.
-
-    In denoising sigma may be a map: then both are maps, `(B, C or 1, H, W)`.
+) -> Parameters:
+    """Sigma and lam: as given, learned, or by the rule. In denoising sigma may be a map: then both are maps.
 
     Args:
         weights: of the model.
@@ -76,22 +83,24 @@ def choose_parameters(
     strength = None if lam is None else per_sample("lam", lam, b, above=0.0).view(-1, 1, 1, 1) / unit / unit
     if denoising and level is not None and strength is None:
         strength = weights.lam(level)
-    if level is None or strength is None:
-        assert noise is not None
+    measured = level if denoising else None
+    if noise is not None:
         measured = per_sample("noise", noise, b, above=0.0) / unit * (255 / white)
+    if level is None or strength is None:
+        assert measured is not None
         default_level, default_strength = default_parameters(weights, operator, b, measured, level)
         level = default_level if level is None else level
         strength = default_strength if strength is None else strength
-    return level, strength
+    return Parameters(level, strength, None if measured is None else measured.view(-1, 1, 1, 1) / 255)
 
 
-def _map_parameters(weights: Weights, levels: Tensor, lam: PerSample | None, white: Tensor) -> tuple[Tensor, Tensor]:
+def _map_parameters(weights: Weights, levels: Tensor, lam: PerSample | None, white: Tensor) -> Parameters:
     if lam is not None:
         raise ValueError("lam and a noise map were given: leave lam out, it follows from the map")
     levels = levels * (255 / white).view(-1, 1, 1, 1)
     _warn_untrained(levels.flatten(1).amax(1), white)
     # What has no noise is kept. The learned strength for it is that of pictures in which nothing has any.
-    return levels, torch.where(levels > 0, weights.lam(levels), KEPT)
+    return Parameters(levels, torch.where(levels > 0, weights.lam(levels), KEPT), levels / 255)
 
 
 def _warn_untrained(level: Tensor, white: Tensor) -> None:

@@ -10,17 +10,15 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdeal.backends import Backend, choose_backend
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.estimation import DataRange, choose_parameters, far_unit, gain
+from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain
 from torchdeal.io.checkpoint import default_weights, load
+from torchdeal.io.images import ImageFormat
 from torchdeal.io.measurements import (
     PerSample,
     measurements_to_tensor,
@@ -30,19 +28,18 @@ from torchdeal.io.measurements import (
     start_to_tensor,
     with_channels,
 )
-from torchdeal.model import DEAL, Boundary, Weights
-from torchdeal.model.filters import REACH, impulse_responses
+from torchdeal.model import DEAL, Boundary
 from torchdeal.noise import estimate_sigma
 from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, check_adjoint
 from torchdeal.operators.checked import Checked, checked, refuse_nonfinite
 from torchdeal.precision import full_precision
-from torchdeal.solvers import Progress, Solution, System, Workspace, sample_norms, solve_fixed_point
-from torchdeal.solvers.preconditioning import Preconditioning
+from torchdeal.reconstruction import PosedEquation, Reconstruction
+from torchdeal.solvers import Progress, Workspace, sample_norms, solve_fixed_point
+from torchdeal.solvers.result import per_sample_column
 
 DEFAULT_TOLERANCE = 1e-3
 DEFAULT_MAX_ITERATIONS = 500
 UNSEEN = 1e-5  # of what H makes of other images: a constant image of which it makes less is lost in rounding
-WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
 
 
 class ConvergenceWarning(UserWarning):
@@ -67,7 +64,7 @@ def reconstruct(
     channelwise: bool = False,
     alpha: bool = False,
     backend: str | None = None,
-) -> Solution:
+) -> Reconstruction:
     """Reconstruct `x` from `y = H x + noise`, for any linear `H`.
 
     Args:
@@ -89,7 +86,7 @@ def reconstruct(
         max_iterations: outer iterations at most.
         start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed
             point: uniqueness is proven only for small lam.
-        keep_path: keep all iterates in `Solution.path`.
+        keep_path: keep all iterates in `Reconstruction.path`.
         callback: called with a `Progress` after each outer iteration.
         device: where to compute; by default where the given model is, else where `y` is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype. With `"auto"` it is
@@ -101,7 +98,8 @@ def reconstruct(
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:
-        a `Solution`: the image `x`, of the kind of `y`, how the run ended, and how far it may be from the fixed point.
+        a `Reconstruction`: the image `x`, of the kind of `y`, how the run ended, how far the fixed point may be, and the
+        sigma and lam that were used.
     """
     refuse_gradients(y=y, start=start, sigma=sigma, lam=lam, noise=noise)
     operator = Identity() if H is None else as_operator(H)
@@ -121,17 +119,14 @@ def reconstruct(
         weights, watched = model.weights(), operator
         operator, b, unit = _posed(operator, measurements, model, channelwise)
         scale = white.scale(operator, b)
-        b = b / _column(scale)
         knobs = sigma, lam, watched.noise if noise is None else noise
         white_now = image_format.data_range * scale
-        level, strength = choose_parameters(weights, operator, b, *knobs, white=white_now, unit=unit)
-        if level.ndim > 1:  # a noise map
-            operator, b, strength = _weighted(b, strength)
-            level = _seen_levels(level, model.channels)
-        system = AttentiveSystem.of(weights, operator, b, strength, weights.alpha(level), backend)
+        found = choose_parameters(weights, operator, b / _column(scale), *knobs, white=white_now, unit=unit)
+        equation = _equation(model, operator, measurements / unit, b, found, scale, image_format, backend)
+        system = equation.system()
         solution = solve_fixed_point(
             system.precise,
-            b,
+            equation.b,
             start_to_tensor(start, b, white.given, _column(scale)),
             rough=system.rough,
             tolerance=positive("tolerance", tolerance),
@@ -141,9 +136,14 @@ def reconstruct(
             workspace=Workspace(Replays().run),
         )
         refuse_nonfinite(watched)
-        image_format = with_channels(image_format, b.shape[1])
-        x, *path = (image_format.restore(x * _column(scale)) for x in (solution.x, *solution.path))
-    return replace(solution, x=x, path=tuple(path))
+        x, *path = (equation.restored(x) for x in (solution.x, *solution.path))
+    return Reconstruction(
+        **{**vars(solution), "x": x, "path": tuple(path)},
+        sigma=found.sigma / 255 * (white_now if found.sigma.ndim == 1 else _column(white_now)),
+        lam=(found.lam.flatten() if found.sigma.ndim == 1 else found.lam) * unit * unit,
+        equation=equation,
+        image=solution.x,
+    )
 
 
 def denoise(
@@ -184,89 +184,6 @@ def denoise(
     if not solution.converged:
         warnings.warn(str(solution), ConvergenceWarning, stacklevel=2)
     return solution.x
-
-
-@dataclass(frozen=True)
-class AttentiveSystem:
-    """`x -> A(x) = H^T H + lam W^T M(x)^2 W`, with the masks frozen at x.
-
-    A gray model sees each channel of a colour image as an image, and real and imaginary part of a complex one.
-    """
-
-    backend: Backend
-    operator: Operator
-    lam: Tensor  # (B, 1, 1, 1)
-    alpha: Tensor  # (B, N, 1, 1), or (B, N, H, W) where the noise is not the same everywhere
-    channels: int  # of the model
-    well_conditioned: bool  # a correction may be solved for with rough penalties
-    preconditioning: Preconditioning | None = None
-
-    @classmethod
-    def of(
-        cls, weights: Weights, operator: Operator, b: Tensor, lam: Tensor, alpha: Tensor, backend: str | None = None
-    ) -> AttentiveSystem:
-        """The system for images like b, by the backend of that name, or the fastest one."""
-        chosen = choose_backend(weights, b, backend, local=alpha.shape[-2:] != (1, 1))
-        channels = weights.filters[0].shape[1]
-        # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
-        well_conditioned = operator.is_identity and float(lam.max()) <= WELL_CONDITIONED
-        known = preconditioning(weights, operator, b)
-        return cls(chosen, operator, lam, alpha, channels, well_conditioned, known)
-
-    def precise(self, x: Tensor) -> System:
-        return self._at(x, precise=True)
-
-    def rough(self, x: Tensor) -> System:
-        """To about 1e-3, where the backend saves time that way."""
-        return self._at(x, precise=False)
-
-    def _at(self, x: Tensor, precise: bool) -> System:
-        images = _seen_by_model(x, self.channels)
-        alpha = self.alpha.repeat_interleave(len(images) // len(self.alpha), 0)
-        squared_mask = self.backend.squared_mask(images, alpha, precise=precise)
-
-        def apply(p: Tensor, precise: bool) -> Tensor:
-            penalty = self.backend.penalty(_seen_by_model(p, self.channels), squared_mask, precise=precise)
-            return self.operator.normal(p).addcmul(self.lam.to(p.dtype), _as_seen(penalty, p))
-
-        preconditioner = self._preconditioner(squared_mask)
-        rough = partial(apply, precise=False) if self.well_conditioned else None
-        # A preconditioner is made of new tensors each time. Else what is solved depends on `kind` alone.
-        replayable = preconditioner is None and self.operator.replayable and self.backend.replayable(len(images))
-        kind = "rough" if self.well_conditioned or not precise else "precise"
-        return System(partial(apply, precise=precise), rough, preconditioner, kind if replayable else None)
-
-    def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
-        if self.preconditioning is None:
-            return None
-        return self.preconditioning.at(self.lam, *self.backend.mask_sums(squared_mask, self.preconditioning.energy))
-
-
-def preconditioning(weights: Weights, operator: Operator, like: Tensor) -> Preconditioning | None:
-    """What makes preconditioners for images like `like`; None where nothing is known of `H^T H`, or in denoising.
-
-    (With `H = I` it saves a third of the CG iterations but little time: masks cost more there than solves.)
-    """
-    symbol = None if operator.is_identity else operator.normal_symbol(like)
-    if symbol is None or min(like.shape[-2:]) <= REACH:  # it mirrors the image once
-        return None
-    filters, reflecting = impulse_responses(weights.filters), weights.boundary is Boundary.REFLECT
-    diagonal, aliasing = operator.normal_diagonal(like), operator.normal_aliasing(like)
-    return Preconditioning(filters, reflecting, symbol, diagonal, like, aliasing)
-
-
-def _seen_by_model(x: Tensor, channels: int) -> Tensor:
-    """What the model sees: real images of its number of channels; of a complex one two, each with masks of its own."""
-    parts = torch.view_as_real(x).movedim(-1, 1) if x.is_complex() else x
-    return parts.reshape(-1, channels, *x.shape[-2:])
-
-
-def _as_seen(parts: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `_seen_by_model`."""
-    if not like.is_complex():
-        return parts.view_as(like)
-    real, imaginary = parts.view(len(like), 2, *like.shape[1:]).unbind(1)
-    return torch.complex(real, imaginary)
 
 
 def _model_for(
@@ -324,13 +241,28 @@ def _posed(operator: Operator, measurements: Tensor, model: DEAL, channelwise: b
     return operator, b, unit
 
 
-def _weighted(b: Tensor, strength: Tensor) -> tuple[Operator, Tensor, Tensor]:
-    """Denoising where each pixel has a lam of its own: `H`, `H^T y`, and one lam for all.
-
-    The equation of a pixel is divided by its lam, and all of them multiplied by one.
-    """
-    lam = 1 / (1 / strength).mean((1, 2, 3), keepdim=True)
-    return Mask((lam / strength).sqrt()), b * (lam / strength), lam
+def _equation(
+    model: DEAL,
+    operator: Operator,
+    y: Tensor,
+    b: Tensor,
+    found: Parameters,
+    scale: Tensor,
+    image_format: ImageFormat,
+    backend: str | None,
+) -> PosedEquation:
+    """What is to be solved, with white at 1."""
+    y, b = y / per_sample_column(scale, y), b / _column(scale)
+    image_format = with_channels(image_format, b.shape[1])
+    if found.sigma.ndim == 1:
+        return PosedEquation(model.weights(), operator, y, b, *found, scale, image_format, backend)
+    # A noise map: each pixel has a lam of its own. Its equation is divided by that, and all are multiplied by one.
+    lam = 1 / (1 / found.lam).mean((1, 2, 3), keepdim=True)
+    share = (lam / found.lam).sqrt()
+    levels = _seen_levels(found.sigma, model.channels)
+    noise = None if found.noise is None else found.noise * share
+    known = model.weights(), Mask(share), y * share, b * share * share
+    return PosedEquation(*known, levels, lam, noise, scale, image_format, backend)
 
 
 def _seen_levels(level: Tensor, channels: int) -> Tensor:

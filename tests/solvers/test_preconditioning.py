@@ -10,8 +10,8 @@ from conftest import dense, noisy, picture, relative, small_model
 import torchdeal as td
 from torchdeal.model.filters import REACH, impulse_responses
 from torchdeal.operators import Blur, Downsample, Fourier, Identity, Mask, MultiCoilFourier, Radon
-from torchdeal.reconstruct import AttentiveSystem, preconditioning
 from torchdeal.solvers import conjugate_gradient
+from torchdeal.system import AttentiveSystem, preconditioning
 
 SIZE = 16
 GENERATOR = torch.Generator().manual_seed(3)

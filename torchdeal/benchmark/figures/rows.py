@@ -23,8 +23,8 @@ from torchdeal.benchmark.figures.style import (
     styled,
 )
 from torchdeal.operators import Identity
-from torchdeal.reconstruct import AttentiveSystem
 from torchdeal.solvers import conjugate_gradient
+from torchdeal.system import AttentiveSystem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

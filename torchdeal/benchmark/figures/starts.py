@@ -30,8 +30,9 @@ from torchdeal.benchmark.images import draw_noise, read_picture
 from torchdeal.metrics import psnr
 from torchdeal.model import DEAL
 from torchdeal.operators import Downsample
-from torchdeal.reconstruct import AttentiveSystem, reconstruct
+from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import conjugate_gradient
+from torchdeal.system import AttentiveSystem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,10 +21,10 @@ from torchdeal.model.boundary import reflect
 from torchdeal.model.filters import analysis, synthesis, valid_convolutions
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import Operator
-from torchdeal.reconstruct import AttentiveSystem
 from torchdeal.solvers import LinearMap, conjugate_gradient, sample_norms
 from torchdeal.solvers.cg import inner_products
 from torchdeal.solvers.result import per_sample_column
+from torchdeal.system import AttentiveSystem
 
 CG_TOLERANCE, CG_LIMIT = 1e-4, 1000
 SOLVE_TOLERANCE, SOLVE_STEPS = 1e-3, 30  # of systems with A + K

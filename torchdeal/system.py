@@ -1,0 +1,103 @@
+"""The equations of the method as a system that solvers take: `A(x) = H^T H + lam W^T M(x)^2 W`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdeal.backends import Backend, choose_backend
+from torchdeal.model import Boundary, Weights
+from torchdeal.model.filters import REACH, impulse_responses
+from torchdeal.operators import Operator
+from torchdeal.solvers import System
+from torchdeal.solvers.preconditioning import Preconditioning
+
+WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
+
+
+@dataclass(frozen=True)
+class AttentiveSystem:
+    """`x -> A(x) = H^T H + lam W^T M(x)^2 W`, with the masks frozen at x.
+
+    A gray model sees each channel of a colour image as an image, and real and imaginary part of a complex one.
+    """
+
+    backend: Backend
+    operator: Operator
+    lam: Tensor  # (B, 1, 1, 1)
+    alpha: Tensor  # (B, N, 1, 1), or (B, N, H, W) where the noise is not the same everywhere
+    channels: int  # of the model
+    well_conditioned: bool  # a correction may be solved for with rough penalties
+    preconditioning: Preconditioning | None = None
+
+    @classmethod
+    def of(
+        cls, weights: Weights, operator: Operator, b: Tensor, lam: Tensor, alpha: Tensor, backend: str | None = None
+    ) -> AttentiveSystem:
+        """The system for images like b, by the backend of that name, or the fastest one."""
+        chosen = choose_backend(weights, b, backend, local=alpha.shape[-2:] != (1, 1))
+        channels = weights.filters[0].shape[1]
+        # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
+        well_conditioned = operator.is_identity and float(lam.max()) <= WELL_CONDITIONED
+        known = preconditioning(weights, operator, b)
+        return cls(chosen, operator, lam, alpha, channels, well_conditioned, known)
+
+    def precise(self, x: Tensor) -> System:
+        return self._at(x, precise=True)
+
+    def rough(self, x: Tensor) -> System:
+        """To about 1e-3, where the backend saves time that way."""
+        return self._at(x, precise=False)
+
+    def _at(self, x: Tensor, precise: bool) -> System:
+        images = seen_by_model(x, self.channels)
+        alpha = self.alpha.repeat_interleave(len(images) // len(self.alpha), 0)
+        squared_mask = self.backend.squared_mask(images, alpha, precise=precise)
+
+        def apply(p: Tensor, precise: bool) -> Tensor:
+            penalty = self.backend.penalty(seen_by_model(p, self.channels), squared_mask, precise=precise)
+            return self.operator.normal(p).addcmul(self.lam.to(p.dtype), as_seen(penalty, p))
+
+        preconditioner = self._preconditioner(squared_mask)
+        rough = partial(apply, precise=False) if self.well_conditioned else None
+        # A preconditioner is made of new tensors each time. Else what is solved depends on `kind` alone.
+        replayable = preconditioner is None and self.operator.replayable and self.backend.replayable(len(images))
+        kind = "rough" if self.well_conditioned or not precise else "precise"
+        return System(partial(apply, precise=precise), rough, preconditioner, kind if replayable else None)
+
+    def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
+        if self.preconditioning is None:
+            return None
+        return self.preconditioning.at(self.lam, *self.backend.mask_sums(squared_mask, self.preconditioning.energy))
+
+
+def preconditioning(weights: Weights, operator: Operator, like: Tensor) -> Preconditioning | None:
+    """What makes preconditioners for images like `like`; None where nothing is known of `H^T H`, or in denoising.
+
+    (With `H = I` it saves a third of the CG iterations but little time: masks cost more there than solves.)
+    """
+    symbol = None if operator.is_identity else operator.normal_symbol(like)
+    if symbol is None or min(like.shape[-2:]) <= REACH:  # it mirrors the image once
+        return None
+    filters, reflecting = impulse_responses(weights.filters), weights.boundary is Boundary.REFLECT
+    diagonal, aliasing = operator.normal_diagonal(like), operator.normal_aliasing(like)
+    return Preconditioning(filters, reflecting, symbol, diagonal, like, aliasing)
+
+
+def seen_by_model(x: Tensor, channels: int) -> Tensor:
+    """What the model sees: real images of its number of channels; of a complex one two, each with masks of its own."""
+    parts = torch.view_as_real(x).movedim(-1, 1) if x.is_complex() else x
+    return parts.reshape(-1, channels, *x.shape[-2:])
+
+
+def as_seen(parts: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `seen_by_model`."""
+    if not like.is_complex():
+        return parts.view_as(like)
+    real, imaginary = parts.view(len(like), 2, *like.shape[1:]).unbind(1)
+    return torch.complex(real, imaginary)
