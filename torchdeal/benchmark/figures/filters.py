@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from torchdeal.benchmark.figures.study import Study
 from torchdeal.benchmark.figures.style import (
@@ -22,7 +21,8 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
-from torchdeal.model.filters import REACH, Bank, impulse_responses
+from torchdeal.explain import effective_kernels
+from torchdeal.model.filters import REACH, Bank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +34,6 @@ TORUS = 128  # pixels: W^T W is shown on a periodic picture of this size
 
 
 @dataclass(frozen=True)
-class Kernels:
-    """The filters of a bank, those of the largest energy first."""
-
-    channels: np.ndarray  # (N,), their numbers
-    values: np.ndarray  # (N, 25, 25)
-
-
-@dataclass(frozen=True)
 class Spectrum:
     """`W^T W` on a periodic picture of n x n pixels, on which it is a convolution."""
 
@@ -49,17 +41,9 @@ class Spectrum:
     eigenvalues: np.ndarray  # one for each frequency, 0 in the middle, (n, n)
 
 
-def effective_kernels(bank: Bank) -> Kernels:
-    """The layers of a bank for gray pictures as one layer of 25 x 25 filters."""
-    with torch.no_grad():
-        values = impulse_responses(bank)[:, 0].cpu().numpy()
-    channels = np.argsort(-np.square(values).sum((1, 2)), kind="stable")
-    return Kernels(channels, values[channels])
-
-
 def spectrum(bank: Bank, size: int = TORUS) -> Spectrum:
     """The eigenvalue at a frequency is `sum_c |f_c|^2`, with f_c the transfer function of filter c."""
-    transfer = np.fft.fft2(effective_kernels(bank).values, (size, size))
+    transfer = np.fft.fft2(effective_kernels(bank).values[:, 0], (size, size))
     eigenvalues = np.square(np.abs(transfer)).sum(0)
     impulse = np.fft.fftshift(np.fft.ifft2(eigenvalues).real)
     middle = slice(max(size // 2 - 2 * REACH, 0), size // 2 + 2 * REACH + 1)
@@ -95,15 +79,16 @@ def draw_spectrum(study: Study) -> Figure:
 
 def _draw_bank(bank: Bank) -> Figure:
     kernels = effective_kernels(bank)
-    mosaic, corners = _mosaic(kernels.values)
+    values = kernels.values[:, 0]
+    mosaic, corners = _mosaic(values)
     bottom = 0.26  # inches
     height = FULL * mosaic.shape[0] / mosaic.shape[1]
     figure = page(FULL, height + bottom)
     axes = place(figure, 0, 0, FULL, height)
-    limit = signed_root(np.abs(kernels.values).max())
+    limit = signed_root(np.abs(values).max())
     image = show(axes, signed_root(mosaic), cmap=SIGNED, vmin=-limit, vmax=limit)
     for channel, (row, column) in zip(kernels.channels, corners, strict=True):
-        middle = column + kernels.values.shape[2] / 2 - 0.5
+        middle = column + values.shape[2] / 2 - 0.5
         axes.text(middle, row - 1.2, str(channel), ha="center", va="baseline", fontsize=4.5, color="#444444")
     bar = place(figure, FULL / 2 - 1, height + 0.05, 2, 0.06)
     decade = 10.0 ** np.floor(np.log10(limit**2))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from torchdeal.benchmark.figures.study import SIGMA, TIGHTER, DenoisedPicture, Study, distances, picture_of
 from torchdeal.benchmark.figures.style import (
@@ -59,13 +58,8 @@ def solution_path(denoising: DenoisedPicture, tolerance: float) -> SolutionPath:
         change=[float((after - x).norm() / x.norm()) for x, after in itertools.pairwise(path[1:])],
         distance=distances(path, target),
         shown=shown,
-        mean_masks=[mean_mask(denoising, path[k]) for k in shown],
+        mean_masks=[denoising.explanation.at(path[k]).mean_mask[0].cpu().numpy() for k in shown],
     )
-
-
-def mean_mask(denoising: DenoisedPicture, x: torch.Tensor) -> np.ndarray:
-    """The mean of `M(x)` over the channels, `(H, W)`."""
-    return denoising.masks(x)[0].mean(0).cpu().numpy()
 
 
 @styled

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdeal.benchmark.figures.filters import effective_kernels, show_kernel
+from torchdeal.benchmark.figures.filters import show_kernel
 from torchdeal.benchmark.figures.study import DenoisedPicture, Study
 from torchdeal.benchmark.figures.style import (
     COLUMN,
@@ -21,6 +20,7 @@ from torchdeal.benchmark.figures.style import (
     show,
     styled,
 )
+from torchdeal.explain import Explanation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,35 +29,24 @@ DECADES = 5  # of squared responses that are shown
 ALIKE = 0.5  # correlation above which two responses show the same
 
 
-@dataclass(frozen=True)
-class MaskedResponse:
-    """One row of the figure: of a channel, or of the mean over all."""
-
-    response: np.ndarray  # (W x)^2
-    mask: np.ndarray  # M(x)
-    adapted: np.ndarray  # (M(x) W x)^2
+Row = tuple[np.ndarray, ...]  # squared responses, masks, squared responses after attention
 
 
-def adapted_responses(denoising: DenoisedPicture, channels: list[int]) -> list[MaskedResponse]:
-    """Of these channels, at the solution."""
-    response, mask = denoising.responses(denoising.x)[0, channels], denoising.masks(denoising.x)[0, channels]
-    triples = zip(*(part.cpu().numpy() for part in (response**2, mask, (mask * response) ** 2)), strict=True)
-    return [MaskedResponse(*triple) for triple in triples]
+def adapted_responses(explanation: Explanation, channels: list[int]) -> list[Row]:
+    """Of these channels."""
+    response, mask = explanation.responses()[0, channels], explanation.masks()[0, channels]
+    return list(zip(*(part.cpu().numpy() for part in (response**2, mask, (mask * response) ** 2)), strict=True))
 
 
-def mean_responses(denoising: DenoisedPicture) -> dict[str, MaskedResponse]:
+def mean_responses(denoising: DenoisedPicture) -> dict[str, Row]:
     """The means over all channels: of the noisy picture, and of the solution."""
-    found = {}
-    for name, x in (("Noisy", denoising.noisy), ("Solution", denoising.x)):
-        response, mask = denoising.responses(x)[0], denoising.masks(x)[0]
-        parts = (response**2, mask, (mask * response) ** 2)
-        found[name] = MaskedResponse(*(part.mean(0).cpu().numpy() for part in parts))
-    return found
+    found = {"Noisy": denoising.explanation.at(denoising.noisy).means, "Solution": denoising.explanation.means}
+    return {name: tuple(part[0].cpu().numpy() for part in means) for name, means in found.items()}
 
 
-def telling_channels(denoising: DenoisedPicture) -> list[int]:
+def telling_channels(explanation: Explanation) -> list[int]:
     """Two channels: the one whose penalty the mask lowers most, and the next whose response shows something else."""
-    response, mask = denoising.responses(denoising.x)[0], denoising.masks(denoising.x)[0]
+    response, mask = explanation.responses()[0], explanation.masks()[0]
     spared = (response**2 * (1 - mask**2)).sum((1, 2))
     order = spared.argsort(descending=True, stable=True).tolist()
     first = response[order[0]].square().flatten().cpu().numpy()
@@ -70,15 +59,15 @@ def telling_channels(denoising: DenoisedPicture) -> list[int]:
 @styled
 def draw_responses(study: Study) -> Figure:
     """Two filters at the solution; each filter stands in the corner of its response."""
-    channels = telling_channels(study.denoising)
-    kernels = effective_kernels(study.weights.filters)
-    ordered = dict(zip(kernels.channels.tolist(), kernels.values, strict=True))
+    explanation = study.denoising.explanation
+    channels, kernels = telling_channels(explanation), explanation.filters
+    ordered = dict(zip(kernels.channels.tolist(), kernels.values[:, 0], strict=True))
     heads = (
         r"$(\mathbf{W}_c\,\mathbf{x})^2$",
         r"$\mathbf{m}_c(\mathbf{x})$",
         r"$(\mathbf{m}_c(\mathbf{x})\odot\mathbf{W}_c\,\mathbf{x})^2$",
     )
-    rows = dict(zip([f"$c = {c}$" for c in channels], adapted_responses(study.denoising, channels), strict=True))
+    rows = dict(zip([f"$c = {c}$" for c in channels], adapted_responses(explanation, channels), strict=True))
     return _draw_rows(rows, heads, [ordered[channel] for channel in channels])
 
 
@@ -93,12 +82,12 @@ def draw_averages(study: Study) -> Figure:
     return _draw_rows(mean_responses(study.denoising), heads, [])
 
 
-def _draw_rows(rows: dict[str, MaskedResponse], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
+def _draw_rows(rows: dict[str, Row], heads: tuple[str, ...], kernels: list[np.ndarray]) -> Figure:
     """All responses, with and without the mask, share a logarithmic scale; masks go from 0 to 1."""
     side, top = 0.16, LINE + 0.04
     tile = (COLUMN - side - 2 * GAP) / 3
     bottom = top + len(rows) * (tile + GAP)
-    most = float(max(np.quantile(row.response, 0.995) for row in rows.values()))
+    most = float(max(np.quantile(response, 0.995) for response, _, _ in rows.values()))
     least = most / 10**DECADES
     decades = [10.0 ** np.ceil(np.log10(least)), 10.0 ** np.floor(np.log10(most))]
     figure = page(COLUMN, bottom + 0.2)
@@ -107,7 +96,7 @@ def _draw_rows(rows: dict[str, MaskedResponse], heads: tuple[str, ...], kernels:
         caption(figure, head, left + tile / 2, LINE / 2 + 0.02, fontsize=7.5)
         scale: dict[str, Any] = {} if is_mask else {"norm": "log", "clim": (least, most)}
         for number, row in enumerate(rows.values()):
-            values = row.mask if is_mask else (row.adapted if index else row.response).clip(least)
+            values = row[index] if is_mask else row[index].clip(least)
             axes = place(figure, left, top + number * (tile + GAP), tile, tile)
             image = show(axes, values, cmap=MAGNITUDES, **scale)
             if number == 0:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.images import draw_noise, fit, read_picture
+from torchdeal.explain import Explanation, explain
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL, Weights
-from torchdeal.model.filters import analysis
 from torchdeal.reconstruct import reconstruct
-from torchdeal.solvers import Solution
+from torchdeal.reconstruction import Reconstruction
 
 SIGMA = 25.0  # of the noise in the picture, on the 0..255 scale
 TIGHTER = 1 / 50  # how much closer to the fixed point lies what distances to it are taken to
@@ -80,7 +80,7 @@ class DenoisedPicture:
     weights: Weights
     clean: Tensor
     noisy: Tensor
-    run: Solution  # with its path
+    run: Reconstruction  # with its path
 
     @property
     def x(self) -> Tensor:
@@ -90,15 +90,9 @@ class DenoisedPicture:
     def level(self) -> Tensor:
         return self.noisy.new_tensor([SIGMA])
 
-    def masks(self, x: Tensor) -> Tensor:
-        """`M(x)`, `(1, N, H, W)`."""
-        with torch.no_grad():
-            return self.weights.mask(x, self.weights.alpha(self.level))
-
-    def responses(self, x: Tensor) -> Tensor:
-        """`W x`, `(1, N, H, W)`."""
-        with torch.no_grad():
-            return analysis(x, self.weights.filters, self.weights.boundary)
+    @cached_property
+    def explanation(self) -> Explanation:
+        return explain(self.run)
 
 
 def batch_of(picture: np.ndarray, device: str) -> Tensor:
