@@ -99,7 +99,7 @@ GOOD = np.full((20, 20), 0.1)
         ({"sigma": GOOD * np.nan}, "the noise map, sigma, must be finite and at least 0"),
         ({"lam": 1.0}, "leave lam out"),
         ({"backend": "packed"}, "the packed backend is not for noise maps"),
-        ({"H": Blur(torch.ones(3, 3) / 9), "lam": 1.0}, r"sigma has 400 values.*Weighted\(1 / deviation, H\)"),
+        ({"H": Blur(torch.ones(3, 3) / 9), "lam": 1.0}, r"sigma has 400 values.*is given as noise, a map like"),
     ],
 )
 def test_maps_that_cannot_be(arguments, message):

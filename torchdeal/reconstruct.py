@@ -10,6 +10,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,10 +18,12 @@ from torch import Tensor
 
 from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain
+from torchdeal.fidelity import NoiseModel, Run, reweighted, whitened
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.images import ImageFormat
 from torchdeal.io.measurements import (
     PerSample,
+    deviation_map,
     measurements_to_tensor,
     positive,
     positive_integer,
@@ -53,7 +56,7 @@ def reconstruct(
     model: DEAL | str | os.PathLike[str] | None = None,
     sigma: PerSample | None = None,
     lam: PerSample | None = None,
-    noise: PerSample | None = None,
+    noise: PerSample | NoiseModel | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = DEFAULT_MAX_ITERATIONS,
     start: Any = None,
@@ -79,13 +82,14 @@ def reconstruct(
         lam: strength of the regularisation, as in the equation above. A number, or one per sample. None, for
             denoising, is the value learned for sigma.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
-            part where they are complex). A number, or one per sample. It gives sigma and lam, where they are None, by
-            the rule of `estimation.default_parameters`. By default what the operator says, as a DeepInverse physics
-            with Gaussian noise does.
+            part where they are complex). A number, one per sample, or a map like the measurements, with a level for
+            each of them (infinite: it is ignored); or another kind of noise, `Poisson` or `Impulse`. It gives sigma
+            and lam, where they are None, by the rule of `estimation.default_parameters`. By default what the operator
+            says, as a DeepInverse physics with Gaussian noise does.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most.
-        start: the first iterate, an image like the result; zero if None. Another start can lead to another fixed
-            point: uniqueness is proven only for small lam.
+        start: the first iterate, an image like the result, or a `Reconstruction`; zero if None. Another start can lead
+            to another fixed point: uniqueness is proven only for small lam.
         keep_path: keep all iterates in `Reconstruction.path`.
         callback: called with a `Progress` after each outer iteration.
         device: where to compute; by default where the given model is, else where `y` is.
@@ -98,8 +102,9 @@ def reconstruct(
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:
-        a `Reconstruction`: the image `x`, of the kind of `y`, how the run ended, how far the fixed point may be, and the
-        sigma and lam that were used.
+        a `Reconstruction`: the image `x`, of the kind of `y`, how the run ended, how far the fixed point may be, and
+        the sigma and lam that were used. Where the noise is of another kind, the problem is solved several times:
+        status and distance are those of the last one, iterations those of all.
     """
     refuse_gradients(y=y, start=start, sigma=sigma, lam=lam, noise=noise)
     operator = Identity() if H is None else as_operator(H)
@@ -115,35 +120,79 @@ def reconstruct(
     )
     model = _model_for(measurements, operator, model, channelwise, device)
     measurements, operator = _beside(model, measurements, operator)
+    run = Run(positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations), keep_path, callback)
     with torch.no_grad(), full_precision(measurements.device):
-        weights, watched = model.weights(), operator
-        operator, b, unit = _posed(operator, measurements, model, channelwise)
-        scale = white.scale(operator, b)
-        knobs = sigma, lam, watched.noise if noise is None else noise
-        white_now = image_format.data_range * scale
+        _check(operator, measurements, _image_of(operator, measurements), model, channelwise)
+        given = _Given(model, operator, measurements, white, image_format, sigma, lam, backend)
+        noise = operator.noise if noise is None else noise
+        if isinstance(noise, NoiseModel):
+            return reweighted(noise, measurements * image_format.data_range, given, start, run)
+        return given.solve(noise, start, run)
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """What stays the same where a problem is solved several times, each time with another noise."""
+
+    model: DEAL
+    operator: Operator
+    y: Tensor
+    white: DataRange
+    image_format: ImageFormat
+    sigma: PerSample | None
+    lam: PerSample | None
+    backend: str | None
+
+    def prediction(self, found: Reconstruction) -> Tensor:
+        """What would have been measured of an answer if there were no noise, in the units of the measurements."""
+        equation, image = found.posed()
+        return self.operator.forward(image * _column(equation.scale)) * self.image_format.data_range
+
+    def solve(self, noise: PerSample | None, start: Any, run: Run) -> Reconstruction:
+        """Pose the problem, and find the fixed point."""
+        operator, y, noise = self._whitened(noise)
+        operator, b, unit = _posed(operator, y, self.model.boundary)
+        scale = self.white.scale(operator, b)
+        white_now = self.image_format.data_range * scale
+        knobs = self.sigma, self.lam, noise
+        weights = self.model.weights()
         found = choose_parameters(weights, operator, b / _column(scale), *knobs, white=white_now, unit=unit)
-        equation = _equation(model, operator, measurements / unit, b, found, scale, image_format, backend)
+        equation = _equation(self.model, operator, y / unit, b, found, scale, self.image_format, self.backend)
         system = equation.system()
         solution = solve_fixed_point(
             system.precise,
             equation.b,
-            start_to_tensor(start, b, white.given, _column(scale)),
+            self._first_image(start, b, scale),
             rough=system.rough,
-            tolerance=positive("tolerance", tolerance),
-            max_iterations=positive_integer("max_iterations", max_iterations),
-            keep_path=keep_path,
-            callback=callback,
             workspace=Workspace(Replays().run),
+            **vars(run),
         )
-        refuse_nonfinite(watched)
+        refuse_nonfinite(self.operator)
         x, *path = (equation.restored(x) for x in (solution.x, *solution.path))
-    return Reconstruction(
-        **{**vars(solution), "x": x, "path": tuple(path)},
-        sigma=found.sigma / 255 * (white_now if found.sigma.ndim == 1 else _column(white_now)),
-        lam=(found.lam.flatten() if found.sigma.ndim == 1 else found.lam) * unit * unit,
-        equation=equation,
-        image=solution.x,
-    )
+        return Reconstruction(
+            **{**vars(solution), "x": x, "path": tuple(path)},
+            sigma=found.sigma / 255 * (white_now if found.sigma.ndim == 1 else _column(white_now)),
+            lam=(found.lam.flatten() if found.sigma.ndim == 1 else found.lam) * unit * unit,
+            equation=equation,
+            image=solution.x,
+        )
+
+    def _first_image(self, start: Any, b: Tensor, scale: Tensor) -> Tensor | None:
+        if not isinstance(start, Reconstruction):
+            return start_to_tensor(start, b, self.white.given, _column(scale))
+        equation, image = start.posed()
+        if image.shape != b.shape:
+            raise ValueError(f"the start is an image of shape {tuple(image.shape)}, the image is {tuple(b.shape)}")
+        white = equation.scale * (equation.image_format.data_range / self.image_format.data_range)
+        return image.to(b) * _column(white.to(scale) / scale)
+
+    def _whitened(self, noise: PerSample | None) -> tuple[Operator, Tensor, PerSample | None]:
+        """The problem with the same noise everywhere. In denoising the model takes a map as it is."""
+        deviations = deviation_map(noise, self.y, self.operator.measures_images)
+        learned = self.operator.is_identity and self.sigma is None
+        if deviations is None or (learned and bool(torch.isfinite(deviations).all())):
+            return self.operator, self.y, noise
+        return whitened(self.operator, self.y, deviations)
 
 
 def denoise(
@@ -227,17 +276,16 @@ def _image_of(operator: Operator, measurements: Tensor) -> Tensor:
     return b
 
 
-def _posed(operator: Operator, measurements: Tensor, model: DEAL, channelwise: bool) -> tuple[Operator, Tensor, float]:
+def _posed(operator: Operator, measurements: Tensor, boundary: Boundary) -> tuple[Operator, Tensor, float]:
     """`H` and `H^T y`, checked, with a gain not far from 1; and what H and y were divided by for that."""
     b = _image_of(operator, measurements)
-    _check(operator, measurements, b, model, channelwise)
     unit = 1.0 if operator.is_identity else far_unit(operator, b)
     if unit != 1:
         operator = Scaled(1 / unit, operator)
         b = operator.adjoint(measurements / unit)
     if not bool(torch.isfinite(b).all()):
         raise ValueError(f"{operator.known_as()}: the adjoint of the measurements is infinite: rescale one of the two")
-    _check_mean(operator, b, model.boundary)
+    _check_mean(operator, b, boundary)
     return operator, b, unit
 
 

@@ -119,7 +119,7 @@ def per_sample(
     if len(vector) not in (1, len(like)):
         raise ValueError(
             f"{name} has {len(vector)} values for a batch of {len(like)}: give one, or one per sample. Noise that "
-            "differs from place to place is for denoising, or td.operators.Weighted(1 / deviation, H)"
+            "differs from place to place is given as noise, a map like the measurements"
         )
     low = float(vector.min()) if bool(torch.isfinite(vector).all()) else math.nan
     if not (low >= minimum if minimum is not None else low > (above if above is not None else -math.inf)):
@@ -135,17 +135,9 @@ def noise_map(sigma: Any, image: Tensor) -> Tensor | None:
         sigma: of a map `(H, W)`, `(H, W, C)` or `(B, H, W, C)` in numpy, `(C, H, W)` or `(B, C, H, W)` in torch.
         image: what it is for, `(B, C, H, W)`.
     """
-    if not isinstance(sigma, (np.ndarray, Tensor)) or sigma.ndim < 2:
+    if not _is_map(sigma, image):
         return None
-    number, is_column = len(sigma.ravel()), max(sigma.shape, default=0) == len(sigma.ravel())
-    if number in (1, len(image)) and is_column and tuple(sigma.shape) != tuple(image.shape[2:]):
-        return None
-    levels = sigma.detach() if isinstance(sigma, Tensor) else torch.from_numpy(np.array(sigma, dtype=np.float64))
-    if levels.ndim == 2:
-        levels = levels[None, None]
-    elif not isinstance(sigma, Tensor):
-        levels = levels.movedim(-1, -3)
-    levels = levels.reshape((1,) * (4 - levels.ndim) + levels.shape).to(image.device, image.real.dtype)
+    levels = _levels(sigma, image, images=True)
     fits = levels.ndim == 4 and all(n in (1, m) for n, m in zip(levels.shape[:2], image.shape[:2], strict=True))
     if not fits or levels.shape[2:] != image.shape[2:]:
         raise ValueError(
@@ -155,6 +147,50 @@ def noise_map(sigma: Any, image: Tensor) -> Tensor | None:
     if not bool((torch.isfinite(levels) & (levels >= 0)).all()):
         raise ValueError("the noise map, sigma, must be finite and at least 0")
     return levels
+
+
+def deviation_map(noise: Any, y: Tensor, images: bool) -> Tensor | None:
+    """The standard deviation of each measurement, `(B or 1, ...)`; None if it is a number, or one per sample.
+
+    Args:
+        noise: of a map, in the shape of the measurements, or one that is broadcast to it, without batch at least.
+        y: the measurements, `(B, ...)`.
+        images: whether they are images: arrays of numpy have their channels last then.
+    """
+    if not _is_map(noise, y):
+        return None
+    levels = _levels(noise, y, images)
+    try:
+        levels = levels.expand(len(levels), *y.shape[1:])
+        fits = levels.ndim == y.ndim and len(levels) in (1, len(y))
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"the noise map has shape {tuple(noise.shape)}, but the measurements, as a batch, have {tuple(y.shape)}: "
+            "give a level for each of them"
+        )
+    return levels
+
+
+def _is_map(levels: Any, like: Tensor) -> bool:
+    if not isinstance(levels, (np.ndarray, Tensor)) or levels.ndim < 2:
+        return False
+    number, is_column = len(levels.ravel()), max(levels.shape, default=0) == len(levels.ravel())
+    return not (number in (1, len(like)) and is_column and tuple(levels.shape) != tuple(like.shape[-2:]))
+
+
+def _levels(given: Any, like: Tensor, images: bool) -> Tensor:
+    """A map with as many dimensions as `like`, or more."""
+    try:
+        levels = given.detach() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise TypeError(f"the noise map must be an array of real numbers, got {given.dtype}") from None
+    if levels.is_complex():
+        raise TypeError("the noise map must be real: it holds the standard deviation of real and imaginary part")
+    if images and levels.ndim > 2 and not isinstance(given, Tensor):
+        levels = levels.movedim(-1, -3)
+    return levels.reshape((1,) * (like.ndim - levels.ndim) + levels.shape).to(like.device, like.real.dtype)
 
 
 def positive(name: str, value: float) -> float:

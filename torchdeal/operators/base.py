@@ -82,6 +82,10 @@ class Operator(ABC):
         """
         return None
 
+    def weighted(self, weight: Tensor) -> Operator:
+        """`weight * H x`, for a weight of the shape of the measurements, `(B or 1, ...)`."""
+        return Weighted(weight, self)
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
@@ -226,7 +230,7 @@ class Weighted(Combination):
     The measurements must be multiplied by the weight as well.
 
     Args:
-        weight: real, of the shape of a measurement without its batch dimension, or one that is broadcast to it.
+        weight: real, of the shape of the measurements, with or without batch, or one that is broadcast to it.
         operator: `H`.
     """
 
@@ -241,12 +245,31 @@ class Weighted(Combination):
         weights, noise = self.weight.unique(), operator.noise
         # With several weights the noise differs from place to place, and is not one number any more.
         self.noise = None if noise is None or len(weights) != 1 else float(weights[0]) * noise
+        dimensions = 3 if self.measurement_shape is None else len(self.measurement_shape)
+        if self.weight.ndim > dimensions and len(self.weight) > 1:
+            self.batch = len(self.weight)
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.weight * self.operator.forward(x)
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return self.operator.adjoint(self.weight * y)
+
+    def normal_symbol(self, like: Tensor) -> Tensor | None:
+        """About: that of H with the mean of the squared weights; `normal_diagonal` says where there is more of it.
+
+        Only where measurements are images: a weight of another measurement belongs to no place.
+        """
+        symbol = self.operator.normal_symbol(like) if self.measures_images else None
+        squares = torch.atleast_2d(self.weight).square()
+        return None if symbol is None else symbol * squares.mean((-2, -1), keepdim=True)
+
+    def normal_diagonal(self, like: Tensor) -> Tensor:
+        """That of H, times a mean of the squared weights of the measurements that see a pixel."""
+        seen = self.operator.forward(torch.ones_like(like))
+        total = self.operator.adjoint(seen).real
+        shares = self.operator.adjoint(self.weight.square() * seen).real / torch.where(total > 0, total, torch.inf)
+        return shares.clamp_min(0) * self.operator.normal_diagonal(like)
 
 
 class Stack(Combination):

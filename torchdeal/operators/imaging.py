@@ -29,6 +29,9 @@ class Identity(Operator):
     def normal_symbol(self, like: Tensor) -> Tensor:
         return like.real.new_ones(1, 1)
 
+    def weighted(self, weight: Tensor) -> Operator:
+        return Mask(weight)
+
     def symbol(self, like: Tensor) -> Tensor:
         """As that of a blur."""
         return like.real.new_ones(like.shape[-2:])
@@ -66,6 +69,9 @@ class Mask(Operator):
 
     def normal_diagonal(self, like: Tensor) -> Tensor:
         return self.mask.square()
+
+    def weighted(self, weight: Tensor) -> Operator:
+        return Mask(weight * self.mask)
 
 
 class BlurBoundary(Choice):

@@ -54,6 +54,11 @@ class Fourier(Operator):
         opposite = symbol.flip(-2, -1).roll((1, 1), (-2, -1))  # a real image has the same there, conjugate
         return (symbol + opposite) / 2
 
+    def weighted(self, weight: Tensor) -> Operator:
+        if weight.shape[1] != 1:  # each channel has its own
+            return super().weighted(weight)
+        return Fourier(self._sampled(weight), centered=self.centered, real=self.real)
+
     def _sampled(self, kspace: Tensor) -> Tensor:
         return kspace if self.mask is None else self.mask * kspace
 
