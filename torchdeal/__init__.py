@@ -16,9 +16,9 @@ __version__ = "0.1.0"
 __all__ = [
     "DEAL",
     "ConvergenceWarning",
+    "Explanation",
     "Impulse",
     "Poisson",
-    "Explanation",
     "Progress",
     "Reconstruction",
     "Solution",
