@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "speed": "seconds to a given distance from the fixed point, beside the method as the paper writes it",
     "time": "seconds and memory of each method on the same problem",
     "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
+    "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
     "figures": "the figures of the documents",
     "all": "all of these",
     "report": "only write the report of what is in the folder of --out",

@@ -26,6 +26,7 @@ TITLES = {
     "speed": "Speed",
     "time": "Time and memory",
     "robustness": "Robustness",
+    "uncertainty": "Error bars",
 }
 MEASURED = [name for name in EXPERIMENTS if name not in (ALL, REPORT, FIGURES)]
 TRIAL = (
