@@ -58,7 +58,7 @@ def run(folder, models, tmp_path, monkeypatch, capsys):
     )
     monkeypatch.setattr(superres, "CROP", SIDE)
     monkeypatch.setattr(ct, "SIZE", SIDE)
-    monkeypatch.setattr(robustness, "POWER_ITERATIONS", 3)
+    monkeypatch.setattr(robustness, "LANCZOS_STEPS", 3)
     monkeypatch.setattr(robustness, "STRICT_TOLERANCE", 3e-5)
 
     def run(*arguments, methods=("deal",)):
@@ -186,7 +186,8 @@ def test_an_interrupted_run_goes_on(run, monkeypatch):
     assert after.rows[: len(before.rows)] == before.rows
     keys = [(row.image, row.variant) for row in after.rows]
     assert len(set(keys)) == len(keys)
-    assert set(by_variant(after, image="a")) == set(by_variant(after, image="b"))
+    bound = {robustness.WORST}  # of the first image alone
+    assert set(by_variant(after, image="a")) - bound == set(by_variant(after, image="b"))
 
 
 def test_a_competitor_that_cannot_run_says_why(run):

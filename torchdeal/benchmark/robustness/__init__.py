@@ -52,8 +52,8 @@ from torchdeal.benchmark.robustness.scenarios import (
     perturbation,
     starting_point,
 )
-from torchdeal.benchmark.robustness.sensitivity import Gains, largest_gains
 from torchdeal.benchmark.tuning import known_parameters
+from torchdeal.derivative import Derivative, Gains, largest_gains
 from torchdeal.precision import full_precision
 from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import Progress
@@ -62,7 +62,7 @@ OURS, COMPETITORS, QUICK_COMPETITORS = "deal", ("tv", "wcrr", "pnp-dncnn"), ("tv
 START_TOLERANCE, STRICT_TOLERANCE = 1e-4, 1e-5
 QUICK_START_TOLERANCE, QUICK_STRICT_TOLERANCE = 1e-3, 1e-4
 DRAWS, QUICK_DRAWS = 3, 1
-POWER_ITERATIONS, BOUNDED = 8, 1  # the bound is computed for so many images of a problem
+LANCZOS_STEPS, BOUNDED = 8, 1  # the bound is computed for so many images of a problem
 MOST_PIXELS = {"cpu": 40 * 40, "cuda": 2**22}  # of images whose bound is computed: it takes a thousand linear solves
 PROTOCOL = (
     "The first images of the other experiments. Starts: solved to 1e-4 (with --quick 1e-3). Perturbations and more "
@@ -244,8 +244,9 @@ class Asking:
         knobs = self._knobs(method, y, operator, batch[0].noise)
         sigma = torch.full((len(batch),), 255 * knobs["sigma"], device=device)
         lam = knobs["lam"].view(-1, 1, 1, 1) if "lam" in knobs else weights.lam(sigma)
-        with full_precision(y.device):
-            return largest_gains(weights, operator, torch.cat(answers).to(device), sigma, lam, POWER_ITERATIONS)
+        with torch.no_grad(), full_precision(y.device):
+            x = torch.cat(answers).to(device)
+            return largest_gains(Derivative.at(x, weights, operator, sigma, lam), LANCZOS_STEPS)
 
     def _knobs(self, method: Method, y: Tensor, operator: Any, noise: float) -> dict[str, Any]:
         if self.cell.kind == DENOISING:

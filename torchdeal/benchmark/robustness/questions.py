@@ -29,7 +29,7 @@ START_TEXT = (
 PERTURBED_TEXT = (
     "Measurements with a change e of a thousandth of their norm. The ratio is ||x(y + e) - x(y)|| / ||e||, for white "
     "changes (mean and largest) and for a change in the direction that matters most. The bound is the norm of the "
-    "derivative dx/dy = (A + K)^-1 H^T of the answer at the fixed point, by power iterations: no small change can move "
+    "derivative dx/dy = (A + K)^-1 H^T of the answer at the fixed point, by Lanczos iterations: no small change moves "
     "the answer more. With frozen masks, for one step of the iteration, it is ||A^-1 H^T||. The theorem of the paper "
     "divides that by 1 - q, with q the measured contraction; it says nothing where q is not below 1. All are the "
     "largest of the images. The bound is computed for one image of each problem, on a CPU only for small ones."
