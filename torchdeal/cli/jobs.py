@@ -50,13 +50,15 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
 
 
 def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]) -> None:
-    """Raise if something that is to be written, also by --save-degraded, is something that is read, or no file."""
+    """Raise if something that is to be written, also by options, is something that is read, or no file."""
     outputs = [target for _, target in jobs]
-    if settings.save_degraded is not None:
+    for option, path in (("--save-degraded", settings.save_degraded), ("--error-bars", settings.error_bars)):
+        if path is None:
+            continue
         if len(jobs) > 1:
-            raise ValueError("--save-degraded is one file: use it with one input")
-        outputs.append(settings.save_degraded)
-        files.check_writable(settings.save_degraded)
+            raise ValueError(f"{option} is one file: use it with one input")
+        outputs.append(path)
+        files.check_writable(path)
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
     for path in outputs:

@@ -19,6 +19,7 @@ from torchdeal.cli.shared import Device, DeviceChoice, device_name
 from torchdeal.io.checkpoint import BUNDLED
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
+NUMBERS = (".npy", ".tif", ".tiff")  # formats that hold numbers of any size
 SIMULATION = "Simulation"  # a heading in the help
 _solving = functools.partial(typer.Option, rich_help_panel="Solving")
 _simulating = functools.partial(typer.Option, rich_help_panel=SIMULATION)
@@ -64,6 +65,14 @@ class Settings:
         typer.Option(help="The value of white, for files whose white is not that of their bit depth (1.0 if float)."),
     ] = None
     quality: Annotated[int | None, typer.Option(min=1, max=100, help="Quality of JPEG files. Default: 95.")] = None
+    error_bars: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to write the standard deviation of each pixel (.npy, .tif), on the 0..255 scale; of MRI and CT "
+            "in the units of the image. Takes about as long as the reconstruction.",
+        ),
+    ] = None
     simulate: Annotated[
         bool,
         _simulating(
@@ -90,6 +99,8 @@ class Settings:
             raise ValueError(f"--lam must be finite and above 0, got {self.lam:g}")
         if not 0 < self.tolerance < math.inf:
             raise ValueError(f"--tolerance must be a positive number, got {self.tolerance:g}")
+        if self.error_bars and self.error_bars.suffix.lower() not in NUMBERS:
+            raise ValueError(f"{self.error_bars}: --error-bars are numbers, not a picture: write .npy or .tif")
         if self.save_degraded and not self.simulate:
             raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
         device_name(self.device)  # raises where it is not there

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import typer
 from torch import Tensor
 
+from torchdeal.cli.error_bars import write_error_bars
 from torchdeal.cli.jobs import Job, check_outputs
 from torchdeal.cli.memory import check_memory, memory_for
 from torchdeal.cli.options import Settings
@@ -160,6 +161,9 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
             check_finite(solved[-1], f"{source}{of_several}")
     with memory_for(f"to write {target}"):
         notes = _write(task, target, solved, kind)
+    if settings.error_bars:
+        with memory_for(f"for the error bars of {source}"):
+            write_error_bars(settings.error_bars, solved)
     return summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
 
 
