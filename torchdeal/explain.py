@@ -68,7 +68,7 @@ class WeightedMean:
 
 
 @dataclass(frozen=True)
-class Kernels:
+class FilterBank:
     """The filters of a bank, each as one convolution, those of the largest energy first."""
 
     channels: np.ndarray  # (N,), their numbers
@@ -172,12 +172,12 @@ class Explanation:
         return found
 
     @property
-    def filters(self) -> Kernels:
+    def filters(self) -> FilterBank:
         """Of W."""
         return effective_kernels(self.equation.weights.filters)
 
     @property
-    def mask_filters(self) -> Kernels:
+    def mask_filters(self) -> FilterBank:
         """Of W_mask."""
         return effective_kernels(self.equation.weights.mask_filters)
 
@@ -242,12 +242,12 @@ class Explanation:
         return WeightedMean(pixel, weights, inverse, value, energies[0] / energies[1], residual / sample_norms(unit))
 
 
-def effective_kernels(bank: Bank) -> Kernels:
+def effective_kernels(bank: Bank) -> FilterBank:
     """The layers of a bank as one layer of 25 x 25 filters."""
     with torch.no_grad():
         values = impulse_responses(bank).cpu().numpy()
     channels = np.argsort(-np.square(values).sum((1, 2, 3)), kind="stable")
-    return Kernels(channels, values[channels])
+    return FilterBank(channels, values[channels])
 
 
 def learned_splines(weights: Weights, sigmas: Sequence[float], points: int = 601) -> Splines:

@@ -14,6 +14,7 @@ MISSING = {
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
+    "explain": {"error-bars", "quality", "recursive", "save-degraded", "skip-existing"},
     "mri": {"channelwise", "data-range", "quality", "recursive"},
     "ct": {"channelwise", "data-range", "quality", "recursive"},
 }

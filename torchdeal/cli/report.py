@@ -135,8 +135,12 @@ def show(report: FileReport, quiet: bool) -> None:
     for note in report.notes:
         complain("Note", f"{report.output}: {note}")
     if not report.converged:
-        remedy = Status[report.status].value.replace("max_iterations", "--max-iterations")
-        complain("Warning", f"{report.output} did not converge{_which(report)}. {remedy}")
+        complain("Warning", f"{report.output} did not converge{_which(report)}. {in_options(report.status)}")
+
+
+def in_options(status: str) -> str:
+    """What a status means, and what to do in the words of the command line."""
+    return Status[status].value.replace("max_iterations", "--max-iterations")
 
 
 def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
@@ -161,7 +165,7 @@ def _numbered(some: Sequence[int], frames: int) -> str:
 
 def _compare(simulation: Simulation, x: Tensor) -> Quality:
     images = (simulation.clean, simulation.degraded, x)
-    clean, degraded, result = (_array(image / simulation.white) for image in images)
+    clean, degraded, result = (array_of(image / simulation.white) for image in images)
     try:
         similarities = ssim(degraded, clean), ssim(result, clean)
     except (ImportError, ValueError) as error:
@@ -182,7 +186,7 @@ def _mean(qualities: Sequence[Quality]) -> Quality | None:
     )
 
 
-def _array(image: Tensor) -> np.ndarray:
+def array_of(image: Tensor) -> np.ndarray:
     """An image `(1, C, H, W)` as `(H, W)` or `(H, W, C)`."""
     array = image[0].double().cpu().numpy()
     return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)
