@@ -52,7 +52,7 @@ PROTOCOL = (
 Measured = Callable[[str, Tensor, int], PosedProblem]
 
 
-def _problems() -> dict[str, Measured]:
+def problems() -> dict[str, Measured]:
     """What is measured of a clean image, by name; the number of the image is a seed."""
     kernel = gaussian_kernel(BLUR)
     blur, halved = Blur(kernel, "reflect"), Downsample(2, kernel, "reflect")
@@ -74,7 +74,7 @@ def _with_holes(name: str, clean: Tensor, seed: int) -> PosedProblem:
 def cells(options: BenchmarkOptions) -> Iterator[Cell]:
     """A table for each set of images, a line for each problem."""
     for title, images in _sets(options).items():
-        for name, measured in _problems().items():
+        for name, measured in problems().items():
             if title in ("BSD68", "MRI-knee") and (title == "MRI-knee") != name.startswith("MRI"):
                 continue
             kind = DENOISING if name.startswith(DENOISING) else name.split()[0].strip(",")
