@@ -55,6 +55,7 @@ def test_a_page_and_its_pictures(deal):
     assert "ended with CONVERGED" in page
     assert page.count("<h2>") == 5
     assert len(embedded(page)) == 10
+    assert page.count('class="squares"') == 6  # not those that are enlarged and marked already
     assert any(np.array_equal(picture[..., 0], noisy) for picture in embedded(page))
 
 

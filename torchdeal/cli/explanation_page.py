@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from torchdeal.cli.explanation_pictures import LESS, MORE, STOPS, png
+from torchdeal.cli.explanation_pictures import LEAST_SIDE, LESS, MORE, STOPS, png
 from torchdeal.io.printable import printable
 
 GENERATOR = '<meta name="generator" content="deal explain">'  # by which an earlier page is known
@@ -32,7 +32,8 @@ p, ul {{ max-width: 44rem; margin: .5rem 0 }} ul {{ padding-left: 1.2rem }}
 .pictures.one {{ max-width: 34rem }}
 .pictures.small {{ grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr)); max-width: 60rem }}
 figure {{ margin: 0 }} figcaption {{ color: var(--soft); font-size: .88rem; margin-top: .35rem }}
-img {{ display: block; width: 100%; height: auto; border-radius: .3rem; image-rendering: pixelated }}
+img {{ display: block; width: 100%; height: auto; border-radius: .3rem }}
+.squares {{ image-rendering: pixelated }}
 svg {{ display: block; width: 100%; max-width: 34rem; height: auto }}
 svg text {{ fill: var(--soft); font-size: 11px }} svg .axis {{ stroke: var(--line) }}
 .legend {{ display: flex; align-items: center; gap: .5rem; font-size: .82rem; color: var(--soft); margin-top: .35rem }}
@@ -124,7 +125,9 @@ def _passage(passage: Passage) -> Iterator[str]:
 def _figure(shown: Illustration) -> str:
     address = f"data:image/png;base64,{b64encode(png(shown.picture, LONGEST)).decode()}"
     height, width = shown.picture.shape[:2]
-    image = f'<img src="{address}" width="{width}" height="{height}" alt="{text(shown.caption)}">'
+    # A small picture is enlarged with its pixels as squares. Made smaller that way, a picture would lose thin lines.
+    kind = ' class="squares"' if max(height, width) < LEAST_SIDE else ""
+    image = f'<img src="{address}" width="{width}" height="{height}"{kind} alt="{text(shown.caption)}">'
     legend = ""
     if shown.legend:
         ends = text(shown.legend.low), text(shown.legend.high)

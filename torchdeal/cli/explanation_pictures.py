@@ -96,7 +96,7 @@ def marked(picture: np.ndarray, places: Sequence[tuple[float, float, float]], nu
     from PIL import Image, ImageDraw, ImageFont
 
     large = enlarged(picture)
-    factor, line = large.shape[0] // picture.shape[0], max(max(large.shape) // 240, 1)
+    factor, line = large.shape[0] // picture.shape[0], max(max(large.shape) // 160, 1)
     image = Image.fromarray(as_bytes(large))
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(max(large.shape[:2]) // 24)
     for number, (row, column, reach) in enumerate(places, 1):
