@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,14 @@ def test_three_telling_pixels_by_default_and_json(deal):
         assert 0 < pixel["weight_in_window"] <= 1 + 1e-9
     assert result["status"] == "MAX_ITERATIONS"
     assert "Raise --max-iterations" in Path("why/explanation.html").read_text()
+
+
+def test_weights_that_were_not_solved_for_precisely_are_called_rough(deal, monkeypatch):
+    write_noisy()
+    for iterations, rough in ((1, True), (2000, False)):
+        monkeypatch.setattr(sys.modules["torchdeal.explain"], "MOST_CG_ITERATIONS", iterations)
+        deal("explain", "in.png", "why", "--sigma", 25, *QUICK, "--pixel", "5,5")
+        assert ("The weights are rough" in Path("why/explanation.html").read_text()) is rough
 
 
 def test_deblurring_is_explained_at_the_place_in_the_picture(deal):

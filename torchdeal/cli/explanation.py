@@ -18,6 +18,7 @@ from torchdeal.cli.run import Solved
 from torchdeal.explain import Explanation, Pixel, WeightedMean, explain, telling_pixels
 from torchdeal.reconstruction import Reconstruction
 
+ROUGH = 1e-2  # relative residual of a row above which the page says so
 METHOD = (
     "DEAL looks for the picture that agrees with the data and in which small patterns, found by {filters} learned "
     "filters, are as weak as possible.",
@@ -219,6 +220,8 @@ class Story:
         ]
         if negative > 0.005:
             sentences.append(f"Orange weights are subtracted; they add up to {_percent(negative)}.")
+        if float(explained.mean.residual) > ROUGH:
+            sentences.append("The weights are rough: the equations that give them were not solved precisely.")
         name = f"pixel-{row}-{column}"
         shown = [
             Illustration(f"{name}-data", pictures.marked(data, [inside]), "The data around it."),
