@@ -51,7 +51,7 @@ class PosedEquation:
     def system(self) -> AttentiveSystem:
         """`x -> A(x)`."""
         alpha = self.weights.alpha(self.sigma)
-        return AttentiveSystem.of(self.weights, self.operator, self.b, self.lam, alpha, self.backend)
+        return AttentiveSystem.of(self.weights, self.operator, self.b, self.lam, alpha, self.backend, self.y)
 
     def restored(self, x: Tensor) -> Any:
         """An image `(B, C, H, W)` in 0..1 as the user has images."""

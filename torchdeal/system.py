@@ -34,10 +34,18 @@ class AttentiveSystem:
     channels: int  # of the model
     well_conditioned: bool  # a correction may be solved for with rough penalties
     preconditioning: Preconditioning | None = None
+    y: Tensor | None = None  # the measurements, where residuals are wanted
 
     @classmethod
     def of(
-        cls, weights: Weights, operator: Operator, b: Tensor, lam: Tensor, alpha: Tensor, backend: str | None = None
+        cls,
+        weights: Weights,
+        operator: Operator,
+        b: Tensor,
+        lam: Tensor,
+        alpha: Tensor,
+        backend: str | None = None,
+        y: Tensor | None = None,
     ) -> AttentiveSystem:
         """The system for images like b, by the backend of that name, or the fastest one."""
         chosen = choose_backend(weights, b, backend, local=alpha.shape[-2:] != (1, 1))
@@ -45,7 +53,7 @@ class AttentiveSystem:
         # With H = I the condition of A is about 1 + lam: the error of a rough penalty stays small in the solution.
         well_conditioned = operator.is_identity and float(lam.max()) <= WELL_CONDITIONED
         known = preconditioning(weights, operator, b)
-        return cls(chosen, operator, lam, alpha, channels, well_conditioned, known)
+        return cls(chosen, operator, lam, alpha, channels, well_conditioned, known, y)
 
     def precise(self, x: Tensor) -> System:
         return self._at(x, precise=True)
@@ -59,16 +67,27 @@ class AttentiveSystem:
         alpha = self.alpha.repeat_interleave(len(images) // len(self.alpha), 0)
         squared_mask = self.backend.squared_mask(images, alpha, precise=precise)
 
+        def penalty(p: Tensor, precise: bool) -> Tensor:
+            return as_seen(self.backend.penalty(seen_by_model(p, self.channels), squared_mask, precise=precise), p)
+
         def apply(p: Tensor, precise: bool) -> Tensor:
-            penalty = self.backend.penalty(seen_by_model(p, self.channels), squared_mask, precise=precise)
-            return self.operator.normal(p).addcmul(self.lam.to(p.dtype), as_seen(penalty, p))
+            return self.operator.normal(p).addcmul(self.lam.to(p.dtype), penalty(p, precise))
+
+        # Where H sees nothing, A is small, and rounding errors of b - H^T H x would be large corrections. H^T (y - H x)
+        # has hardly any there.
+        def residual(x: Tensor) -> Tensor:
+            assert self.y is not None
+            return self.operator.adjoint(self.y - self.operator.forward(x)).addcmul(
+                self.lam.to(x.dtype), penalty(x, precise), value=-1
+            )
 
         preconditioner = self._preconditioner(squared_mask)
         rough = partial(apply, precise=False) if self.well_conditioned else None
         # A preconditioner is made of new tensors each time. Else what is solved depends on `kind` alone.
         replayable = preconditioner is None and self.operator.replayable and self.backend.replayable(len(images))
         kind = "rough" if self.well_conditioned or not precise else "precise"
-        return System(partial(apply, precise=precise), rough, preconditioner, kind if replayable else None)
+        key = kind if replayable else None
+        return System(partial(apply, precise=precise), rough, preconditioner, key, None if self.y is None else residual)
 
     def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
         if self.preconditioning is None:

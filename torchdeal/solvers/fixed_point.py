@@ -42,6 +42,12 @@ class System:
     approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
     preconditioner: LinearMap | None = None  # Hermitian positive definite, close to the inverse
     key: Hashable = None  # solves with the same key do the same work on the same memory, as CUDA graphs must
+    # `x -> b - A(x) x` with less rounding than that formula has; None: the formula is as good
+    residual: LinearMap | None = None
+
+    def residual_of(self, b: Tensor, x: Tensor) -> Tensor:
+        """`b - A(x) x`."""
+        return b - self.apply(x) if self.residual is None else self.residual(x)
 
     @property
     def for_solves(self) -> LinearMap:
@@ -134,7 +140,7 @@ def _evaluate(
     workspace: Workspace | None,
 ) -> Evaluation:
     """`T(x)`: the correction that solves the system for its residual, loosely, or accurately where asked for."""
-    residual = torch.where(per_sample_column(active, b), b - system.apply(x), 0)
+    residual = torch.where(per_sample_column(active, b), system.residual_of(b, x), 0)
     tolerance = torch.where(accurate, ACCURATE, LOOSE).to(b.device, b.real.dtype)
     error_tolerance = torch.where(accurate, ACCURATE, torch.inf).to(tolerance)
     solve = conjugate_gradient(
