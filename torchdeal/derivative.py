@@ -120,13 +120,6 @@ class Derivative:
             lambda v: self.system.apply(v) + masks(v), b, lambda r: self._frozen(r, LOOSE), tolerance=self.accuracy
         )
 
-    def random_image(self) -> Tensor:
-        """White noise like x, the same for each sample and at each call."""
-        draws = torch.randn(self.x.shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        if self.x.is_complex():  # its imaginary part as unlike the real one as any
-            draws = torch.complex(draws, draws.flip(-1, -2))
-        return draws.to(self.x).expand_as(self.x).contiguous()
-
 
 @torch.no_grad()
 def largest_gains(derivative: Derivative, steps: int) -> Gains:
@@ -136,7 +129,7 @@ def largest_gains(derivative: Derivative, steps: int) -> Gains:
     def squared_frozen(v: Tensor) -> Tensor:
         return operator.forward(derivative.frozen(derivative.frozen(operator.adjoint(v))))
 
-    start = operator.forward(derivative.random_image())
+    start = operator.forward(white_noise_like(derivative.x))
     frozen, first = largest_eigenpair(squared_frozen, start, steps)
     total, direction = sensitivity(derivative, steps, start / per_sample_column(sample_norms(start), start) + first)
     return Gains(frozen.clamp_min(0).sqrt(), total, direction)
@@ -152,6 +145,14 @@ def sensitivity(derivative: Derivative, steps: int, start: Tensor) -> tuple[Tens
 
     value, direction = largest_eigenpair(squared, start, steps)
     return value.clamp_min(0).sqrt(), direction
+
+
+def white_noise_like(x: Tensor, seed: int = 0) -> Tensor:
+    """Of variance 1, the same for each sample."""
+    parts = 2 if x.is_complex() else 1
+    draws = torch.randn(*x.shape[1:], parts, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise = torch.view_as_complex(draws) if x.is_complex() else draws[..., 0]
+    return noise.to(x).expand_as(x).contiguous()
 
 
 def masks_derivative(weights: Weights, x: Tensor, alpha: Tensor, lam: Tensor) -> LinearMap:

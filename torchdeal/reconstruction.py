@@ -6,8 +6,9 @@ known about the fixed point.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from torchdeal.model import Weights
 from torchdeal.operators import Operator
 from torchdeal.solvers import Solution
 from torchdeal.system import AttentiveSystem
+
+if TYPE_CHECKING:
+    from torchdeal.certificate import Certificate
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,3 +83,32 @@ class Reconstruction(Solution):
         if self.equation is None or self.image is None:
             raise ValueError("this result was not reconstructed: there is no problem to ask about")
         return self.equation, self.image
+
+    def certificate(
+        self,
+        *,
+        steps: int = 8,
+        starts: int = 0,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
+        callback: Callable[[str], None] | None = None,
+    ) -> Certificate:
+        """What is known about this answer: eigenvalues, contraction, distance, stability, uniqueness.
+
+        It takes about ten times as long as the reconstruction itself, and each start as long as one more.
+
+        Args:
+            steps: of Lanczos, for each number (half as many for the sensitivity). More are more accurate, and take
+                longer.
+            starts: solve again from so many other starts (zero, `H^T y`, noise), and say how far apart the answers are.
+            tolerance: of these runs, as in `reconstruct`.
+            max_iterations: likewise.
+            callback: called with the name of each part before it is computed.
+
+        Returns:
+            a `Certificate`: numbers per sample, and sentences by `str()`.
+        """
+        from torchdeal.certificate import certify
+
+        limits = {"tolerance": tolerance, "max_iterations": max_iterations}
+        return certify(self, steps=steps, starts=starts, callback=callback, **limits)
