@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdeal.equivalent_noise import equivalent_noise
 from torchdeal.io.measurements import PerSample, noise_map, per_sample
 from torchdeal.model import SIGMA_MAX, Weights
 from torchdeal.operators import Operator
@@ -24,7 +25,7 @@ AUTO = "auto"
 PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
 RANGE_ITERATIONS = 10
 LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
-SIGMA_FACTOR, SIGMA_POWER, SIGMA_MIN = 1.4, 0.8, 6.5  # of the rule for sigma, on the 0..255 scale
+SIGMA_MIN = 6.5  # of the rule for sigma, on the 0..255 scale
 LAM_FACTOR = 0.7  # of the rule for lam
 KEPT = 1e-3  # lam of pixels without noise among others: they change by less than 1e-4 of white
 FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
@@ -115,29 +116,30 @@ def _warn_untrained(level: Tensor, white: Tensor) -> None:
 
 
 def default_parameters(
-    weights: Weights, operator: Operator, like: Tensor, noise: Tensor, sigma: Tensor | None = None
+    weights: Weights, operator: Operator, b: Tensor, noise: Tensor, sigma: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sigma and lam for an inverse problem, from the noise in its measurements.
+    """Sigma and lam for an inverse problem, from its measurements and the noise in them.
 
-    The model with noise level s is a prior with the weight `kappa(s) / s^2` against the data's `1 / noise^2`: so lam is
-    `kappa(s) (noise / s)^2`, times a factor. (In denoising, with `s = noise` and without the factor, it is the learned
-    value; that needs no rule.) What is left is s, which grows with the noise that a plain inversion would leave in a
-    pixel, `noise / gain(H)`, which is taken to be 3 at least. Factors and power were fitted on tuning images.
+    Sigma is the level of the white noise that would leave as large an error in the image as these measurements do
+    (`equivalent_noise`). The model with this level s is a prior with the weight `kappa(s) / s^2` against the data's
+    `1 / noise^2`: so lam is `kappa(s) (noise / s)^2`, times a factor. (In denoising, with `s = noise` and without the
+    factor, it is the learned value; that needs no rule.) The noise is taken to be so large at least that a plain
+    inversion would leave noise of level 3 in a pixel.
 
     Args:
         weights: of the model.
         operator: `H`.
-        like: an image of the right shape, `(B, C, H, W)`.
+        b: `H^T y`, `(B, C, H, W)`.
         noise: standard deviation of the noise in the measurements, `(B,)`, with the image on the 0..255 scale.
         sigma: where it is known already, `(B,)`.
 
     Returns:
         sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`.
     """
-    spread_of_one = 1 / gain(operator, like).clamp_min(torch.finfo(noise.dtype).tiny)
-    noise = torch.maximum(noise, LEAST_SPREAD / spread_of_one)
+    noise = torch.maximum(noise, LEAST_SPREAD * gain(operator, b))
     if sigma is None:
-        sigma = (SIGMA_FACTOR * (noise * spread_of_one) ** SIGMA_POWER).clamp(SIGMA_MIN, SIGMA_MAX)
+        level = 255 * equivalent_noise(operator, b, noise / 255, next(_random_signs(b)))
+        sigma = level.clamp(SIGMA_MIN, SIGMA_MAX)
     return sigma, LAM_FACTOR * weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
 
 
