@@ -240,3 +240,24 @@ def test_what_was_not_reconstructed_has_no_deviation():
     picture_left_alone = td.Reconstruction(**vars(td.Solution.at_once(clean())))
     with pytest.raises(ValueError, match="there is no problem to ask about"):
         td.uncertainty(picture_left_alone)
+
+
+def test_a_pixel_that_is_known_is_surest_and_those_far_from_it_least():
+    mask = torch.zeros(SIZE, SIZE, dtype=torch.float64)
+    mask[3, 3] = 1
+    deviation = td.uncertainty(td.reconstruct(0.5 * mask[None, None], Mask(mask), sigma=0.05, lam=0.1, model=MODEL))
+    deviation = deviation[0, 0]
+    assert int(deviation.argmin()) == 3 * SIZE + 3
+    assert float(deviation[-4:, -4:].mean()) > 1.2 * float(deviation[2:5, 2:5].mean())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 20)])
+def test_a_picture_smaller_than_the_filters(shape):
+    """Whatever the filters, an average of measurements is no surer than all of them, and no less sure than one."""
+    deviation = td.uncertainty(td.reconstruct(np.full(shape, 0.5), sigma=0.05, model=MODEL))
+    assert deviation.shape == shape
+    assert ((deviation > 0.8 * 0.05 / np.sqrt(np.prod(shape))) & (deviation < 1.2 * 0.05)).all()
+
+
+def test_without_noise_nothing_is_uncertain():
+    assert not td.uncertainty(td.reconstruct(clean(), sigma=0, model=MODEL)).any()
