@@ -40,7 +40,7 @@ EXAMPLES = (
 )
 
 
-@with_settings(without=("quality", "recursive", "skip_existing", "save_degraded", "error_bars"))
+@with_settings(without=("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars"))
 def explain(
     picture: Annotated[Path, typer.Argument(metavar="IN", help="The picture to denoise, or to deblur.")],
     folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Where the page and its pictures go.")],

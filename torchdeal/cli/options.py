@@ -57,6 +57,14 @@ class Settings:
         float, _solving(help="Stop when the estimated relative distance to the fixed point is below this.")
     ] = DEFAULT_TOLERANCE
     max_iterations: Annotated[int, _solving(min=1, help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS
+    certificate: Annotated[
+        bool,
+        _solving(
+            "--certificate",
+            help="Also print what is known about the answer: how far the fixed point is, how stable it is, and what is "
+            "not proven. Takes about ten times as long as the reconstruction.",
+        ),
+    ] = False
     channelwise: Annotated[
         bool, _solving("--channelwise", help="Apply a gray model to each channel of a colour image.")
     ] = False

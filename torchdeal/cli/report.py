@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdeal.cli.jobs import Job
 from torchdeal.cli.shared import complain, print_json, say
 from torchdeal.metrics import psnr, ssim
+from torchdeal.reconstruction import Reconstruction
 from torchdeal.solvers import Status
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class FileReport:
     not_converged: Sequence[int] = ()  # the numbers of those frames, from 1
     simulation: Quality | None = None
     notes: Sequence[str] = ()  # what of the input could not be kept, what was left unchanged
+    certificates: Sequence[dict[str, Any]] = ()  # of each frame: its number, sentences and numbers
 
     def __str__(self) -> str:
         distance = "unknown" if self.distance is None else f"{self.distance:.1e}"
@@ -104,6 +106,16 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
     )
 
 
+def certificates(frames: Sequence[Solved]) -> list[dict[str, Any]]:
+    """Of what was reconstructed; a frame that was left as it was has none."""
+    found = []
+    for number, frame in enumerate(frames, 1):
+        if isinstance(frame.solution, Reconstruction):
+            certificate = frame.solution.certificate()
+            found.append({"frame": number, "sentences": certificate.sentences(), "numbers": certificate.numbers()})
+    return found
+
+
 def _rounded(sigma: float) -> float:
     return float(f"{sigma:.4g}")
 
@@ -132,6 +144,9 @@ def show(report: FileReport, quiet: bool) -> None:
         say(str(report))
         if report.simulation:
             say(f"{report.output}: {report.simulation}")
+        for certificate in report.certificates:
+            of_several = f"Frame {certificate['frame']}. " if report.frames > 1 else ""
+            say("\n".join(f"  {of_several}{sentence}" for sentence in certificate["sentences"]))
     for note in report.notes:
         complain("Note", f"{report.output}: {note}")
     if not report.converged:

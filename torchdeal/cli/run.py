@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ from torchdeal.cli.error_bars import write_error_bars
 from torchdeal.cli.jobs import Job, check_outputs
 from torchdeal.cli.memory import check_memory, memory_for
 from torchdeal.cli.options import Settings
-from torchdeal.cli.report import FileReport, Outcome, close, show, summarise
+from torchdeal.cli.report import FileReport, Outcome, certificates, close, show, summarise
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter
 from torchdeal.estimation import estimate_range
 from torchdeal.io.checkpoint import default_weights, load
@@ -164,7 +164,11 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
     if settings.error_bars:
         with memory_for(f"for the error bars of {source}"):
             write_error_bars(settings.error_bars, solved)
-    return summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
+    report = summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
+    if not settings.certificate:
+        return report
+    with memory_for(f"for the certificate of {source}"):
+        return replace(report, certificates=certificates(solved))
 
 
 def _write(task: Task[Frame, Kind], target: Path, solved: Sequence[Solved], kind: Kind) -> Sequence[str]:
