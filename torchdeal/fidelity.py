@@ -10,17 +10,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.io.measurements import PerSample, per_sample
+from torchdeal.noise import MEDIAN_OF_NORMAL
 from torchdeal.operators import Operator
 from torchdeal.reconstruction import Reconstruction
 from torchdeal.solvers import Progress
 from torchdeal.solvers.result import per_sample_column
+
+LEAST_COUNTS = 0.5  # what is darker has the noise of so many counts: an answer may be 0 or below
+DOUBTED = 4.0  # standard deviations
+IGNORED = 3.7  # times that: the weight is below 1e-3 there
+SURELY_OUTLYING = 5.0  # times what is usual
+LOOSE, LOOSE_ITERATIONS = 3e-2, 12  # of all solutions but the last
 
 
 @dataclass(frozen=True)
@@ -59,16 +66,14 @@ def whitened(operator: Operator, y: Tensor, deviations: Tensor) -> tuple[Operato
 
 
 class NoiseModel(ABC):
-    """Noise whose standard deviation follows from the image.
+    """Noise whose standard deviation follows from the image. All values are in the units of the measurements."""
 
-    All values are in the units of the measurements.
-    """
-
-    rounds: int = 3  # of reweighting, after the first solution
+    are_levels: ClassVar[bool]  # whether deviations are noise levels, which a denoiser may know; else they are doubts
+    rounds: ClassVar[int]  # of reweighting, after the first solution
 
     @abstractmethod
     def first_deviation(self, y: Tensor, images: bool) -> Tensor:
-        """Before there is an answer: a number per sample, or one for each measurement."""
+        """Of each measurement, before there is an answer."""
 
     @abstractmethod
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
@@ -79,6 +84,8 @@ class NoiseModel(ABC):
 class Poisson(NoiseModel):
     """Counted photons, and the noise of reading them: `variance = gain * H x + read^2`.
 
+    A measurement of which nothing was counted must be 0: subtract the offset of a camera first.
+
     Attributes:
         gain: what one count adds to a measurement, in its units: 1 where measurements are counts, 1/30 where white is 1
             and 30 counts. A number, or one per sample.
@@ -87,47 +94,43 @@ class Poisson(NoiseModel):
 
     gain: PerSample
     read: PerSample = 0.0
+    are_levels: ClassVar[bool] = True
+    rounds: ClassVar[int] = 2
 
     def first_deviation(self, y: Tensor, images: bool) -> Tensor:
-        return self._deviation(y, y.flatten(1).mean(1).clamp_min(0))
+        """That of the mean. That of y itself would trust most what is too dark by chance."""
+        _refuse_complex(y)
+        return self.deviation(y, y.mean(tuple(range(1, y.ndim)), keepdim=True).expand_as(y))
 
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
-        return self._deviation(y, prediction)
-
-    def _deviation(self, y: Tensor, mean: Tensor) -> Tensor:
-        gain = per_sample_column(per_sample("gain", self.gain, y, above=0.0), mean)
-        read = per_sample_column(per_sample("read", self.read, y, minimum=0.0), mean)
-        return (gain * torch.maximum(mean, LEAST_COUNTS * gain) + read.square()).sqrt()
+        gain = per_sample_column(per_sample("gain", self.gain, y, above=0.0), y)
+        read = per_sample_column(per_sample("read", self.read, y, minimum=0.0), y)
+        return (gain * torch.maximum(prediction, LEAST_COUNTS * gain) + read.square()).sqrt()
 
 
 @dataclass(frozen=True)
 class Impulse(NoiseModel):
     """White Gaussian noise, and outliers: salt and pepper, hot pixels, spikes.
 
+    A measurement that lies k standard deviations from what the others say counts `exp(-(k / 4)^2)` times (the weights
+    of Welsch): an outlier does not count at all, while Huber's weights would leave some of each.
+
     Attributes:
         sigma: standard deviation of the Gaussian noise, in the units of the measurements. A number, or one per sample.
     """
 
     sigma: PerSample
+    are_levels: ClassVar[bool] = False
+    rounds: ClassVar[int] = 2
 
     def first_deviation(self, y: Tensor, images: bool) -> Tensor:
-        sigma = per_sample("sigma", self.sigma, y, above=0.0)
-        return self.deviation(y, _median(y)) if images else sigma
+        """Of images those of neighbours tell. Others begin with plain least squares."""
+        return self.deviation(y, _median_of_neighbours(y) if images else y)
 
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
         sigma = per_sample_column(per_sample("sigma", self.sigma, y, above=0.0), y)
-        outlying = (y - prediction).abs() / (OUTLYING * sigma)
-        return sigma * torch.exp(outlying.square() / 2)  # the weights of Welsch
-
-
-LEAST_COUNTS = 0.5
-OUTLYING = 3.0
-LOOSE, LOOSE_ITERATIONS = 3e-2, 10
-
-
-def _median(y: Tensor) -> Tensor:
-    padded = F.pad(y, (1,) * 4, mode="replicate")
-    return padded.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2).median(-1).values
+        outlying = (y - prediction).abs() / (DOUBTED * sigma)
+        return torch.where(outlying < IGNORED, sigma * (outlying.square() / 2).exp(), torch.inf)
 
 
 class Reweightable(Protocol):
@@ -136,7 +139,7 @@ class Reweightable(Protocol):
     @property
     def operator(self) -> Operator: ...
 
-    def solve(self, noise: PerSample | None, start: Any, run: Run) -> Reconstruction: ...
+    def solve(self, noise: PerSample | None, start: Any, run: Run, *, are_levels: bool) -> Reconstruction: ...
 
     def prediction(self, found: Reconstruction) -> Tensor: ...
 
@@ -145,8 +148,49 @@ def reweighted(model: NoiseModel, y: Tensor, problem: Reweightable, start: Any, 
     """Solve with the deviations that the answer before predicts, a few times; only the last time to the tolerance."""
     loose = replace(run, tolerance=max(run.tolerance, LOOSE), max_iterations=min(run.max_iterations, LOOSE_ITERATIONS))
     deviation = model.first_deviation(y, problem.operator.measures_images)
-    found = problem.solve(deviation, start, loose)
+    found = problem.solve(deviation, start, loose, are_levels=model.are_levels)
     for left in reversed(range(model.rounds)):
         deviation = model.deviation(y, problem.prediction(found))
-        found = problem.solve(deviation, found, loose if left else run)
+        now = _counting_on(loose if left else run, len(found.residuals))
+        found = _together(found, problem.solve(deviation, found, now, are_levels=model.are_levels))
     return found
+
+
+def _counting_on(run: Run, done: int) -> Run:
+    """The same for a callback that has seen so many iterations already."""
+    callback = run.callback
+    if callback is None:
+        return run
+    return replace(run, callback=lambda progress: callback(replace(progress, iteration=done + progress.iteration)))
+
+
+def _together(before: Reconstruction, after: Reconstruction) -> Reconstruction:
+    """The later answer, with the iterations of both."""
+    return replace(
+        after,
+        iterations=before.iterations + after.iterations,
+        cg_iterations=before.cg_iterations + after.cg_iterations,
+        residuals=torch.cat([before.residuals, after.residuals]),
+        path=(*before.path, *after.path[1:]),
+    )
+
+
+def _median_of_neighbours(y: Tensor) -> Tensor:
+    """The median over 3 x 3 pixels of images `(B, C, H, W)`."""
+    if y.is_complex():
+        return torch.complex(_median_of_neighbours(y.real), _median_of_neighbours(y.imag))
+    padded = F.pad(y, (1, 1, 1, 1), mode="replicate")
+    return padded.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2).median(-1).values
+
+
+def without_outliers(y: Tensor) -> Tensor:
+    """Images whose impulses are replaced by the median of their neighbours, to estimate the noise of the rest."""
+    median = _median_of_neighbours(y)
+    off = (y - median).abs()
+    usual = off.flatten(1).median(1).values / MEDIAN_OF_NORMAL
+    return torch.where(off > SURELY_OUTLYING * per_sample_column(usual, y), median, y)
+
+
+def _refuse_complex(y: Tensor) -> None:
+    if y.is_complex():
+        raise ValueError("the measurements are complex, but counts are real: Poisson noise is not for them")

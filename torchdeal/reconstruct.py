@@ -31,7 +31,7 @@ from torchdeal.io.measurements import (
     start_to_tensor,
     with_channels,
 )
-from torchdeal.model import DEAL, Boundary
+from torchdeal.model import DEAL, SIGMA_MAX, Boundary
 from torchdeal.noise import estimate_sigma
 from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, check_adjoint
 from torchdeal.operators.checked import Checked, checked, refuse_nonfinite
@@ -87,7 +87,7 @@ def reconstruct(
             and lam, where they are None, by the rule of `estimation.default_parameters`. By default what the operator
             says, as a DeepInverse physics with Gaussian noise does.
         tolerance: on the estimated relative distance to the fixed point, per sample.
-        max_iterations: outer iterations at most.
+        max_iterations: outer iterations at most; where noise is of another kind, those of the last solution.
         start: the first iterate, an image like the result, or a `Reconstruction`; zero if None. Another start can lead
             to another fixed point: uniqueness is proven only for small lam.
         keep_path: keep all iterates in `Reconstruction.path`.
@@ -148,11 +148,21 @@ class _Given:
         equation, image = found.posed()
         return self.operator.forward(image * _column(equation.scale)) * self.image_format.data_range
 
-    def solve(self, noise: PerSample | None, start: Any, run: Run) -> Reconstruction:
-        """Pose the problem, and find the fixed point."""
-        operator, y, noise = self._whitened(noise)
+    def solve(self, noise: PerSample | None, start: Any, run: Run, *, are_levels: bool = True) -> Reconstruction:
+        """Pose the problem, and find the fixed point. In denoising a map of noise is known to the model, if of levels.
+
+        Elsewhere the noise is made the same everywhere.
+        """
+        operator, y = self.operator, self.y
+        deviations = deviation_map(noise, y, operator.measures_images)
+        known = are_levels and operator.is_identity and self.sigma is None
+        known = known and (deviations is None or bool(torch.isfinite(deviations).all()))
+        if deviations is not None and not known:
+            operator, y, noise = whitened(operator, y, deviations)
         operator, b, unit = _posed(operator, y, self.model.boundary)
         scale = self.white.scale(operator, b)
+        if deviations is not None and known:
+            scale = torch.maximum(scale, self._least_scale(deviations))
         white_now = self.image_format.data_range * scale
         knobs = self.sigma, self.lam, noise
         weights = self.model.weights()
@@ -186,13 +196,9 @@ class _Given:
         white = equation.scale * (equation.image_format.data_range / self.image_format.data_range)
         return image.to(b) * _column(white.to(scale) / scale)
 
-    def _whitened(self, noise: PerSample | None) -> tuple[Operator, Tensor, PerSample | None]:
-        """The problem with the same noise everywhere. In denoising the model takes a map as it is."""
-        deviations = deviation_map(noise, self.y, self.operator.measures_images)
-        learned = self.operator.is_identity and self.sigma is None
-        if deviations is None or (learned and bool(torch.isfinite(deviations).all())):
-            return self.operator, self.y, noise
-        return whitened(self.operator, self.y, deviations)
+    def _least_scale(self, deviations: Tensor) -> Tensor:
+        """With which the model knows all levels of a map from its training. With few photons, noise is as white."""
+        return deviations.flatten(1).amax(1) * (255 / SIGMA_MAX / self.image_format.data_range)
 
 
 def denoise(

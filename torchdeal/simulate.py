@@ -20,6 +20,23 @@ def measure(clean: Tensor, H: Operator, noise: float, seed: int = 0) -> Tensor:
     return y + noise * (math.sqrt(2) if y.is_complex() else 1.0) * draw
 
 
+def measure_counts(clean: Tensor, H: Operator, gain: float, read: float = 0.0, seed: int = 0) -> Tensor:
+    """`H x` as counted photons, of which each adds `gain`, with the noise of reading them, the same each time."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.poisson(H.forward(clean).clamp_min(0) / gain, generator=generator)
+    return gain * counts + read * torch.randn(counts.shape, dtype=counts.dtype, generator=generator)
+
+
+def measure_impulses(
+    clean: Tensor, H: Operator, noise: float, share: float = 0.1, white: float = 1.0, seed: int = 0
+) -> Tensor:
+    """`H x + noise`, of which a share is black or white instead (salt and pepper), the same each time."""
+    y = measure(clean, H, noise, seed)
+    draw = torch.rand(y.shape, generator=torch.Generator().manual_seed(seed + 1)).to(y)
+    y = torch.where(draw < share / 2, 0.0, y)
+    return torch.where(draw > 1 - share / 2, white, y)
+
+
 def random_columns(
     size: tuple[int, int], acceleration: float, centre: float, seed: int = 0, *, exact: bool = True
 ) -> Tensor:

@@ -18,7 +18,7 @@ from torchdeal.cli.explanation_page import GENERATOR, Passage, page
 from torchdeal.cli.explanation_pictures import png
 from torchdeal.cli.jobs import one_job
 from torchdeal.cli.memory import memory_for
-from torchdeal.cli.options import Settings, with_settings
+from torchdeal.cli.options import PICTURE_NOISE, Settings, with_settings
 from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.report import FileReport, show, summarise
 from torchdeal.cli.run import Problem, Solved, check_finite, solve
@@ -40,7 +40,9 @@ EXAMPLES = (
 )
 
 
-@with_settings(without=("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars"))
+@with_settings(
+    without=("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", *PICTURE_NOISE)
+)
 def explain(
     picture: Annotated[Path, typer.Argument(metavar="IN", help="The picture to denoise, or to deblur.")],
     folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Where the page and its pictures go.")],

@@ -15,12 +15,24 @@ from typing import Annotated, get_type_hints
 
 import typer
 
+from torchdeal.choice import Choice
 from torchdeal.cli.shared import Device, DeviceChoice, device_name
 from torchdeal.io.checkpoint import BUNDLED
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 NUMBERS = (".npy", ".tif", ".tiff")  # formats that hold numbers of any size
 SIMULATION = "Simulation"  # a heading in the help
+PICTURE_NOISE = ("noise_model", "gain", "read_noise", "noise_map")  # settings for noise in pictures
+
+
+class NoiseKind(Choice):
+    """What noise there is in a picture."""
+
+    GAUSSIAN = "gaussian"  # the same everywhere, or as a map says
+    POISSON = "poisson"  # counted photons
+    IMPULSE = "impulse"  # Gaussian, and some pixels that have nothing to do with the picture
+
+
 _solving = functools.partial(typer.Option, rich_help_panel="Solving")
 _simulating = functools.partial(typer.Option, rich_help_panel=SIMULATION)
 
@@ -39,6 +51,31 @@ class Settings:
         typer.Option(
             help="Standard deviation of the noise in the picture on the 0..255 scale, whatever the bit depth. "
             "Default: estimated; 2.55 with --simulate."
+        ),
+    ] = None
+    noise_model: Annotated[
+        NoiseKind,
+        typer.Option(
+            help="gaussian: white noise. poisson: counted photons, with --gain and --read-noise. impulse: white noise, "
+            "and outliers, such as salt and pepper or hot pixels."
+        ),
+    ] = NoiseKind.GAUSSIAN
+    gain: Annotated[
+        float | None,
+        typer.Option(
+            help="With poisson: what one photon adds to a pixel, on the 0..255 scale. 255 / N if N are white."
+        ),
+    ] = None
+    read_noise: Annotated[
+        float | None,
+        typer.Option(help="With poisson: standard deviation of the Gaussian noise in it, on the 0..255 scale."),
+    ] = None
+    noise_map: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="In place of --sigma: the standard deviation of the noise in each pixel, on the 0..255 scale. A file "
+            "(.npy, .tif, ...) of the size of the pictures, whose values are taken as they are.",
         ),
     ] = None
     lam: Annotated[
@@ -111,7 +148,23 @@ class Settings:
             raise ValueError(f"{self.error_bars}: --error-bars are numbers, not a picture: write .npy or .tif")
         if self.save_degraded and not self.simulate:
             raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
+        self._check_noise()
         device_name(self.device)  # raises where it is not there
+
+    def _check_noise(self) -> None:
+        counted = self.noise_model is NoiseKind.POISSON
+        if counted and (self.gain is None or not 0 < self.gain < math.inf):
+            raise ValueError("--noise-model poisson needs --gain: what one photon adds, above 0, on the 0..255 scale")
+        if self.read_noise is not None and not 0 <= self.read_noise < math.inf:
+            raise ValueError(f"--read-noise must be finite and at least 0, got {self.read_noise:g}")
+        if not counted and (self.gain is not None or self.read_noise is not None):
+            raise ValueError("--gain and --read-noise are for counted photons: use them with --noise-model poisson")
+        if counted and self.sigma is not None:
+            raise ValueError("--sigma is for Gaussian noise: leave it out, or give --read-noise")
+        if self.noise_map is not None and (self.sigma is not None or self.simulate):
+            raise ValueError("--noise-map says the noise of a noisy picture: leave out --sigma and --simulate")
+        if self.noise_map is not None and self.noise_model is not NoiseKind.GAUSSIAN:
+            raise ValueError("--noise-map is a map of Gaussian noise: leave out --noise-model")
 
     @property
     def torch_device(self) -> str:
@@ -144,6 +197,9 @@ def with_settings(
 
         @functools.wraps(command)
         def with_shared_options(**values: object) -> None:
+            other_noise = values.get("noise_map") is not None or values.get("noise_model") is NoiseKind.POISSON
+            if other_noise and values["sigma"] == sigma:  # the default of --sigma, which is not asked for then
+                values["sigma"] = None
             settings = Settings(**{parameter.name: values.pop(parameter.name) for parameter in shared})  # type: ignore
             command(**values, settings=settings)
 

@@ -16,13 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.cli.options import NoiseKind, Settings
 from torchdeal.cli.run import Problem, Simulation, Task, image_range
+from torchdeal.fidelity import Impulse, NoiseModel, Poisson, without_outliers
 from torchdeal.io import files
 from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
 from torchdeal.model import SIGMA_MAX
 from torchdeal.noise import NoiseLevel, noise_levels
 from torchdeal.operators import Operator
-from torchdeal.simulate import measure
+from torchdeal.simulate import measure, measure_counts, measure_impulses
 
 WHITE = 255.0
 COLOURS = (1, 3)  # that there are models for
@@ -94,28 +96,22 @@ class PictureTask(Task[Tensor, PictureKind]):
             keep: the part of the result that is wanted.
             leave_clean: leave a picture as it is if it may well have no noise, where that is not given.
         """
-        sigma, H = self.settings.sigma, H.to(dtype=picture.dtype)
-        if self.settings.simulate:
-            noise = SIMULATED_SIGMA if sigma is None else sigma
-            y = measure(picture, H, noise, self.settings.seed)
-            simulation = Simulation(keep(picture), look(y), degraded_by, WHITE)
-            white = _white(self._range(y, H), noise)
-            return Problem(y, H, noise, white=white, keep=keep, simulation=simulation)
-        used = self._range(picture, H)
-        if sigma is None:
-            level = estimate(picture)
+        H, settings = H.to(dtype=picture.dtype), self.settings
+        y = simulated(picture, H, settings) if settings.simulate else picture
+        used, told = self._range(y, H), noise_told(y, settings)
+        if told is None:
+            impulses = settings.noise_model is NoiseKind.IMPULSE
+            level = estimate(without_outliers(y) if impulses else y)
             noise = max(level.sigma, LEAST_NOISE * used)
-            leave = leave_clean and level.may_be_none(WHITE if _of_eight_bits(picture) else used)
-            white = _white(used, noise)
-            return Problem(picture, H, noise, estimated=True, level=level, leave=leave, white=white, keep=keep)
-        span = float(picture.max() - picture.min())
-        if 0 < span < sigma:  # noise alone would reach further
-            warnings.warn(
-                f"--sigma {sigma:g} is more noise than the picture can have: its values span {span:.3g} on the 0..255 "
-                "scale; check --sigma, or leave it out",
-                stacklevel=2,
-            )
-        return Problem(picture, H, sigma, white=_white(used, sigma), keep=keep)
+            leave = leave_clean and not impulses and level.may_be_none(WHITE if _of_eight_bits(y) else used)
+            posed = Problem(y, H, noise, estimated=True, level=level, leave=leave)
+        else:
+            posed = Problem(y, H, told)
+            _warn_of_much_noise(y, told, settings)
+        if settings.simulate:
+            posed = replace(posed, simulation=Simulation(keep(picture), look(y), degraded_by, WHITE))
+        kind = noise_kind(y, posed.noise, settings)
+        return replace(posed, white=_white(used, posed.noise), keep=keep, noise_kind=kind)
 
     def _range(self, y: Tensor, H: Operator) -> float:
         """255, unless the picture uses little of that: then the range of a rough reconstruction."""
@@ -134,6 +130,64 @@ class PictureTask(Task[Tensor, PictureKind]):
         if written.size != file.size:
             written = replace(written, metadata=file.metadata.enlarged(self.magnification, written.size))
         return files.write(path, written, quality=self.settings.quality)
+
+
+def simulated(picture: Tensor, H: Operator, settings: Settings) -> Tensor:
+    """What would be measured of a picture, with the noise that the settings say."""
+    sigma = SIMULATED_SIGMA if settings.sigma is None else settings.sigma
+    if settings.noise_model is NoiseKind.POISSON:
+        return measure_counts(picture, H, settings.gain or 1.0, settings.read_noise or 0.0, settings.seed)
+    if settings.noise_model is NoiseKind.IMPULSE:
+        return measure_impulses(picture, H, sigma, white=WHITE, seed=settings.seed)
+    return measure(picture, H, sigma, settings.seed)
+
+
+def noise_told(y: Tensor, settings: Settings) -> float | None:
+    """The standard deviation of the noise as the settings have it, where it differs a mean; None: to be estimated."""
+    if settings.noise_map is not None or settings.noise_model is NoiseKind.POISSON:
+        levels = noise_kind(y, 0.0, settings)
+        levels = levels.first_deviation(y, images=True) if isinstance(levels, NoiseModel) else levels
+        assert levels is not None
+        return float(levels.square().mean().sqrt())
+    if settings.simulate and settings.sigma is None:
+        return SIMULATED_SIGMA
+    return settings.sigma
+
+
+def noise_kind(y: Tensor, sigma: float, settings: Settings) -> Tensor | NoiseModel | None:
+    """What `reconstruct` is told about the noise, unless it is white."""
+    if settings.noise_model is NoiseKind.POISSON:
+        return Poisson(settings.gain or 1.0, settings.read_noise or 0.0)
+    if settings.noise_model is NoiseKind.IMPULSE:
+        return Impulse(sigma)
+    if settings.noise_map is None:
+        return None
+    levels = read_noise_map(settings.noise_map)
+    if levels.shape[-2:] != y.shape[-2:]:
+        sizes = [" x ".join(map(str, tensor.shape[-2:])) for tensor in (levels, y)]
+        raise ValueError(f"the noise map is {sizes[0]} and the picture {sizes[1]}: they must have the same size")
+    return levels
+
+
+def read_noise_map(path: Path) -> Tensor:
+    """`(1, C or 1, H, W)`, finite and at least 0."""
+    file = files.read(path).without_alpha()
+    if file.pixels.ndim not in (2, 3):
+        raise ValueError(f"{path}: a noise map is one picture, this file has {file.pixels.shape}")
+    levels = np.atleast_3d(file.pixels.astype(np.float32))
+    if not (np.isfinite(levels) & (levels >= 0)).all():
+        raise ValueError(f"{path}: the noise map must be finite and at least 0")
+    return torch.from_numpy(levels).permute(2, 0, 1)[None]
+
+
+def _warn_of_much_noise(y: Tensor, sigma: float, settings: Settings) -> None:
+    span = float(y.max() - y.min())
+    if 0 < span < sigma and settings.sigma is not None and not settings.simulate:  # noise alone would reach further
+        warnings.warn(
+            f"--sigma {sigma:g} is more noise than the picture can have: its values span {span:.3g} on the 0..255 "
+            "scale; check --sigma, or leave it out",
+            stacklevel=3,
+        )
 
 
 def _of_eight_bits(picture: Tensor) -> bool:

@@ -23,6 +23,7 @@ from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, Outcome, certificates, close, show, summarise
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter
 from torchdeal.estimation import estimate_range
+from torchdeal.fidelity import NoiseModel
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
 from torchdeal.noise import NoiseLevel
@@ -52,7 +53,7 @@ class Problem:
     y: Tensor
     H: Operator
     noise: float  # its standard deviation, in the units of y
-    noise_map: Tensor | None = None  # of denoising, where it is not the same everywhere: `noise` is then its mean
+    noise_kind: Tensor | NoiseModel | None = None  # what `reconstruct` is told where it is not white: `noise` is a mean
     estimated: bool = False  # whether the noise is
     level: NoiseLevel | None = None  # the estimate with its interval, where that is known
     leave: bool = False  # y is the answer already
@@ -106,7 +107,7 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
         reads: further files that the command reads. They are not to be overwritten either.
     """
     settings = task.settings
-    check_outputs(jobs, settings, reads)
+    check_outputs(jobs, settings, [*reads, *filter(None, [settings.noise_map])])
     done = [job for job in jobs if settings.skip_existing and job[1].exists()]
     if done:
         complain("Note", f"{len(done)} of {len(jobs)} are skipped: their outputs exist")
@@ -205,7 +206,7 @@ def solve(problem: Problem, settings: Settings, models: Models, callback: Callab
         problem.y,
         problem.H,
         model=models(model),
-        noise=problem.noise if problem.noise_map is None else problem.noise_map,
+        noise=problem.noise if problem.noise_kind is None else problem.noise_kind,
         sigma=None if settings.model_sigma is None else settings.model_sigma / 255 * white,
         lam=settings.lam,
         tolerance=settings.tolerance,
