@@ -172,7 +172,7 @@ def _distances(derivative: Derivative, b: Tensor, shrinking: Contraction, smalle
     """All relative to `||x||`."""
     x, system = derivative.x, derivative.system
     size = sample_norms(x)
-    residual = b - system.apply(x)
+    residual = system.residual_of(b, x)
     step = derivative.frozen(residual)
     length = sample_norms(step)
     energy = inner_products(step, system.apply(step)).clamp_min(0).sqrt()
