@@ -13,6 +13,7 @@ EXPERIMENTS = {
     "time": "seconds and memory of each method on the same problem",
     "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
     "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
+    "fidelity": "noise that is not white and Gaussian, beside plain least squares",
     "figures": "the figures of the documents",
     "all": "all of these",
     "report": "only write the report of what is in the folder of --out",

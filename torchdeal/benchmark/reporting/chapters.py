@@ -27,6 +27,7 @@ TITLES = {
     "time": "Time and memory",
     "robustness": "Robustness",
     "uncertainty": "Error bars",
+    "fidelity": "Other noise",
 }
 MEASURED = [name for name in EXPERIMENTS if name not in (ALL, REPORT, FIGURES)]
 TRIAL = (
