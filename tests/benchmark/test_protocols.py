@@ -220,6 +220,6 @@ def test_colour_becomes_gray_by_the_luma_of_pillow(data):
 
 def test_slices_are_reduced_by_averaging():
     pixels = torch.rand(1, 1, 47, 41, generator=torch.Generator().manual_seed(0))
-    reduced = ct._reduced(pixels, 20)
+    reduced = ct.reduced(pixels, 20)
     expected = pixels[0, 0, 3:43, :40].numpy().reshape(20, 2, 20, 2).mean((1, 3))
     np.testing.assert_allclose(reduced[0, 0].numpy(), expected, atol=1e-6)

@@ -12,6 +12,8 @@ EXPERIMENTS = {
     "speed": "seconds to a given distance from the fixed point, beside the method as the paper writes it",
     "time": "seconds and memory of each method on the same problem",
     "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
+    "convergence": "a hundred random problems: does a run end when it should, and is what it says true",
+    "tune": "automatic sigma and lam, beside the best pair for each image",
     "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
     "fidelity": "noise that is not white and Gaussian, beside plain least squares",
     "figures": "the figures of the documents",

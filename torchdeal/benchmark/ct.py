@@ -47,10 +47,10 @@ def cells(options: BenchmarkOptions) -> Iterator[Cell]:
 
 def _problems(paths: list[Path], angles: int, size: int) -> list[PosedProblem]:
     operator = _radon(angles, size)
-    return [sinogram(path.stem, _reduced(clean_image(path, 1), size), operator, NOISE) for path in paths]
+    return [sinogram(path.stem, reduced(clean_image(path, 1), size), operator, NOISE) for path in paths]
 
 
-def _reduced(clean: Tensor, size: int) -> Tensor:
+def reduced(clean: Tensor, size: int) -> Tensor:
     """The square at the centre, pixels averaged in blocks; continued by its mirror image if it is smaller."""
     block = max(1, min(clean.shape[2:]) // size)
     square = F.avg_pool2d(middle(clean, block * size), block)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.core import PosedProblem
 from torchdeal.benchmark.images import draw_noise
-from torchdeal.operators import Blur, Downsample, Fourier, Identity, MultiCoilFourier, Radon
+from torchdeal.operators import Blur, Downsample, Fourier, Identity, Mask, MultiCoilFourier, Radon
 
 IDENTITY = Identity()
 
@@ -33,6 +33,13 @@ def downsampled(image: str, clean: Tensor, operator: Downsample, noise: float, v
     """Blur and every so-manieth pixel, then noise, on the 0..255 scale."""
     y = operator.forward(clean)
     return PosedProblem(image, clean, y + draw_noise(y, noise), operator, noise / 255, variant)
+
+
+def with_holes(image: str, clean: Tensor, seed: int, *, missing: float, noise: float) -> PosedProblem:
+    """This share of the pixels is missing, at random by the seed; the others have noise, on the 0..255 scale."""
+    known = torch.from_numpy(np.random.RandomState(seed).random_sample(tuple(clean.shape[-2:])) >= missing)
+    operator, measured = Mask(known.float()), noisy(image, clean, noise)
+    return PosedProblem(image, clean, operator.forward(measured.y), operator, measured.noise)
 
 
 def kspace(image: str, clean: Tensor, operator: Fourier | MultiCoilFourier, noise: float) -> PosedProblem:

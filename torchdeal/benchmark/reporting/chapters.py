@@ -26,6 +26,8 @@ TITLES = {
     "speed": "Speed",
     "time": "Time and memory",
     "robustness": "Robustness",
+    "convergence": "Convergence",
+    "tune": "Automatic parameters",
     "uncertainty": "Error bars",
     "fidelity": "Other noise",
 }
