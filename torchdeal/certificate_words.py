@@ -91,8 +91,8 @@ def _uniqueness(of: SimpleNamespace) -> str:
     )
     return (
         f"That the fixed point is the only one is not proven. The bound is vacuous: {why}. It takes each layer of the "
-        f"masks at its steepest, and the smallest masks everywhere: T contracts by {_number(of.global_contraction)}, "
-        "which should be below 1."
+        "masks at its steepest, and the smallest masks everywhere. So it allows T to make distances "
+        f"{_number(of.global_contraction)} times longer."
     )
 
 

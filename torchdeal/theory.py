@@ -38,6 +38,7 @@ from torchdeal.system import AttentiveSystem
 
 CHEAP_STEPS = 30  # products with H or A alone cost little
 SOLVE_ACCURACY, SOLVE_LIMIT = 1e-2, 300  # of solves within an eigenvalue
+FLOOR_LIMIT = 50  # of solves for lambda_eps: where they would take longer, what follows from it is vacuous anyway
 ROUNDING = 20  # machine epsilons: relative to the largest eigenvalue, smaller ones are rounding
 
 
@@ -72,11 +73,11 @@ class Everywhere:
     unique_below: Tensor  # lam up to which lambda_min(H^T H) alone proves a contraction; 0 where H has a kernel
 
 
-def smallest_eigenvalue(system: System, start: Tensor, steps: int) -> Tensor:
+def smallest_eigenvalue(system: System, start: Tensor, steps: int, limit: int = SOLVE_LIMIT) -> Tensor:
     """By Lanczos on the inverse; the Rayleigh quotient of what it finds, so from above however rough solves are."""
 
     def inverse(v: Tensor) -> Tensor:
-        options = {"tolerance": SOLVE_ACCURACY, "error_tolerance": SOLVE_ACCURACY, "max_iterations": SOLVE_LIMIT}
+        options = {"tolerance": SOLVE_ACCURACY, "error_tolerance": SOLVE_ACCURACY, "max_iterations": limit}
         return conjugate_gradient(system.apply, v, preconditioner=system.preconditioner, **options).x
 
     _, vector = largest_eigenpair(inverse, start, steps)
@@ -115,7 +116,7 @@ def everywhere(
 ) -> Everywhere:  # fmt: skip
     """For `b = H^T y`; sigma and lam as in `Derivative.at`."""
     floor = _with_constant_masks(weights, operator, b, MASK_FLOOR, lam)
-    smallest = smallest_eigenvalue(floor, white_noise_like(b), steps)
+    smallest = smallest_eigenvalue(floor, white_noise_like(b), steps, FLOOR_LIMIT)
     shape = b.shape[-2], b.shape[-1]
     slope = mask_lipschitz(weights, weights.alpha(sigma), shape)
     slope = slope.view(-1, len(slope) // len(b) or 1).amax(1)  # of the images that the model sees in a sample
