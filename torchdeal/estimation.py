@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +41,11 @@ class Parameters(NamedTuple):
     noise: Tensor | None  # in the measurements, where white is 1: (B, 1, 1, 1), or a map; None if it is not known
 
 
+def unless_automatic(value: Any) -> Any:
+    """What was given; None where it is to be found."""
+    return None if isinstance(value, str) and value == AUTO else value
+
+
 def choose_parameters(
     weights: Weights,
     operator: Operator,
@@ -69,11 +74,7 @@ def choose_parameters(
         sigma, noise = noise, None
     if noise is None and (sigma is None or (lam is None and not denoising)):
         missing = " and ".join(name for name, value in (("sigma", sigma), ("lam", lam)) if value is None)
-        raise ValueError(
-            "sigma, the noise level, is needed"
-            if denoising
-            else f"{missing} missing: give noise, the standard deviation of the noise in the measurements"
-        )
+        raise ValueError(f"{missing} missing: give noise, the standard deviation of the noise in the measurements")
     levels = noise_map(sigma, b) if denoising else None
     if levels is not None:
         return _map_parameters(weights, levels, lam, white)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain
+from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
 from torchdeal.fidelity import NoiseModel, Run, reweighted, whitened
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.images import ImageFormat
@@ -31,6 +31,7 @@ from torchdeal.io.measurements import (
     start_to_tensor,
     with_channels,
 )
+from torchdeal.measured_noise import estimate_measured_noise
 from torchdeal.model import DEAL, SIGMA_MAX, Boundary
 from torchdeal.noise import estimate_sigma
 from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, check_adjoint
@@ -54,9 +55,9 @@ def reconstruct(
     H: Any = None,
     *,
     model: DEAL | str | os.PathLike[str] | None = None,
-    sigma: PerSample | None = None,
-    lam: PerSample | None = None,
-    noise: PerSample | NoiseModel | None = None,
+    sigma: PerSample | str | None = None,
+    lam: PerSample | str | None = None,
+    noise: PerSample | NoiseModel | str | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = DEFAULT_MAX_ITERATIONS,
     start: Any = None,
@@ -79,13 +80,14 @@ def reconstruct(
         sigma: the noise level that the model assumes, in the units of the data: 25 for uint8 data or `25/255` for
             data in 0..1. A number, or one per sample. In denoising also a map, a level for each pixel (0: keep it):
             numpy `(H, W)`, `(H, W, C)`, `(B, H, W, C)`, torch `(H, W)`, `(C, H, W)`, `(B, C, H, W)`; C and B may be 1.
-        lam: strength of the regularisation, as in the equation above. A number, or one per sample. None, for
-            denoising, is the value learned for sigma.
+        lam: strength of the regularisation, as in the equation above. A number, or one per sample. Where sigma or lam
+            is None or `"auto"`, it is found from the measurements and their noise (`estimation.default_parameters`); in
+            denoising sigma is the noise, and lam the value learned for it.
         noise: standard deviation of the noise in the measurements, in their units (of the real and of the imaginary
             part where they are complex). A number, one per sample, or a map like the measurements, with a level for
-            each of them (infinite: it is ignored); or another kind of noise, `Poisson` or `Impulse`. It gives sigma
-            and lam, where they are None, by the rule of `estimation.default_parameters`. By default what the operator
-            says, as a DeepInverse physics with Gaussian noise does.
+            each of them (infinite: it is ignored); or another kind of noise, `Poisson` or `Impulse`. By default what
+            the operator says, as a DeepInverse physics with Gaussian noise does; else it is estimated, for pictures,
+            k-space and sinograms.
         tolerance: on the estimated relative distance to the fixed point, per sample.
         max_iterations: outer iterations at most; where noise is of another kind, those of the last solution.
         start: the first iterate, an image like the result, or a `Reconstruction`; zero if None. Another start can lead
@@ -107,6 +109,7 @@ def reconstruct(
         status and distance are those of the last one, iterations those of all.
     """
     refuse_gradients(y=y, start=start, sigma=sigma, lam=lam, noise=noise)
+    given_sigma, given_lam, given_noise = map(unless_automatic, (sigma, lam, noise))
     operator = Identity() if H is None else as_operator(H)
     channelwise = channelwise or operator.complex_channels
     white = DataRange.of(data_range, operator)
@@ -123,11 +126,14 @@ def reconstruct(
     run = Run(positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations), keep_path, callback)
     with torch.no_grad(), full_precision(measurements.device):
         _check(operator, measurements, _image_of(operator, measurements), model, channelwise)
-        given = _Given(model, operator, measurements, white, image_format, sigma, lam, backend)
-        noise = operator.noise if noise is None else noise
-        if isinstance(noise, NoiseModel):
-            return reweighted(noise, measurements * image_format.data_range, given, start, run)
-        return given.solve(noise, start, run)
+        given = _Given(model, operator, measurements, white, image_format, given_sigma, given_lam, backend)
+        if given_noise is None:
+            given_noise = operator.noise
+        if given_noise is None and (given_sigma is None or (given_lam is None and not operator.is_identity)):
+            given_noise = estimate_measured_noise(operator, measurements) * image_format.data_range
+        if isinstance(given_noise, NoiseModel):
+            return reweighted(given_noise, measurements * image_format.data_range, given, start, run)
+        return given.solve(given_noise, start, run)
 
 
 @dataclass(frozen=True, eq=False)
