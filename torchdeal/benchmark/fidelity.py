@@ -36,7 +36,7 @@ PEAKS = (4, 10, 30, 100)  # photons for white
 READ_PEAK, READ = 30, 0.05  # Poisson with reading noise
 LEVELS = 5 / 255, 50 / 255  # of a map, from the left to the right
 OTHERS, SHARE = 10 / 255, 0.2  # noise of the other pixels, and the share of impulses
-BLUR = 1.2  # deviation of the Gaussian blur, in pixels
+BLUR = 0.7  # deviation of the Gaussian blur, in pixels: with a wider one, blur and not noise limits what can be had
 PROTOCOL = (
     f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the images, as they are, "
     f"or blurred by a Gaussian of deviation {BLUR:g}, the image mirrored at its border. Map: Gaussian noise whose "
