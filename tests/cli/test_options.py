@@ -15,7 +15,7 @@ MISSING = {
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
-    "explain": {"error-bars", "quality", "recursive", "save-degraded", "skip-existing"} | OF_PICTURES,
+    "explain": {"certificate", "error-bars", "quality", "recursive", "save-degraded", "skip-existing"} | OF_PICTURES,
     "mri": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
     "ct": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
 }
