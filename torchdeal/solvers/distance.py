@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import sample_norms
+from torchdeal.solvers.cg import inner_products, sample_norms
 from torchdeal.solvers.result import Evaluation, Pair
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems. With these, 1 of the 14 answers is
@@ -20,6 +20,9 @@ UNEXPLAINED = 20.0  # steps assumed for what earlier ones do not explain. 5: 2 a
 # (more, and a fast mode that dominated is dying out). Stricter values, 1.02 and 0.9: 1 % more CG iterations
 RATIO_GROWTH = 1.05
 RATIO_DROP = 0.8
+# Where T goes back by more than it was moved, the fixed point lies between x and T(x). No plain iteration leads there,
+# but momentum that is taken back does. This contraction says: it is at most as far as the step is long
+OVERSHOOTING = 0.5
 CREEP = 2 / 3  # power of q: ratios creep up to it, as fast modes die out first. 1/2: 2 % more CG; 1: 3 % less
 
 
@@ -29,8 +32,8 @@ class DistanceEstimate:
     With `d = T(x) - x`, known with an error e, it is the larger of two estimates, plus `||e||`:
 
     * `q / (1 - q) ||d||`, with q the contraction factor of T. It is measured as `||T(x) - T(x')|| / ||x - x'||` for
-      the last iterates x'. The largest ratio since the accurate steps began counts, or the one that growing ratios lead
-      to, to the power 2/3.
+      the last iterates x', and taken to be 1/2 where T overshoots. The largest ratio since the accurate steps began
+      counts, or the one that growing ratios lead to, to the power 2/3.
     * By secants: T is taken to be affine along the last steps. The combination of them that explains the most of d
       leads to the fixed point; for the part of d that it leaves, 20 more steps are assumed.
 
@@ -97,8 +100,8 @@ class DistanceEstimate:
     def _measured_ratio(self, now: Evaluation, history: Sequence[Pair]) -> Tensor:
         """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
         ratio = torch.full_like(self._ratio, torch.nan)
-        norms = [sample_norms(now.image - image) / sample_norms(now.x - x) for x, image in reversed(history)]
-        for back, measured in enumerate(on_cpu(*norms)):
+        ratios = [_contraction(now.x - x, now.image - image) for x, image in reversed(history)]
+        for back, measured in enumerate(on_cpu(*ratios)):
             ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
         return ratio
 
@@ -116,6 +119,12 @@ class DistanceEstimate:
         left = d - _combined(torch.stack(changes, 2), share)
         explained, unexplained = on_cpu(sample_norms(_combined(torch.stack(moves, 2), share)), sample_norms(left))
         return explained + UNEXPLAINED * unexplained
+
+
+def _contraction(movement: Tensor, change: Tensor) -> Tensor:
+    """`||change|| / ||movement||`, but OVERSHOOTING where that is more than 1 and the change goes back."""
+    ratio = sample_norms(change) / sample_norms(movement)
+    return torch.where((ratio >= 1) & (inner_products(change, movement) < 0), OVERSHOOTING, ratio)
 
 
 def growth_limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:

@@ -25,9 +25,12 @@ from torchdeal.solvers.distance import ENOUGH, MEMORY, DistanceEstimate, on_cpu
 from torchdeal.solvers.momentum import Momentum
 from torchdeal.solvers.phases import Phases
 from torchdeal.solvers.result import Evaluation, Pair, Progress, Solution, per_sample_column
+from torchdeal.solvers.settling import Settling
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems of 48 x 48 pixels.
 LOOSE = 0.4  # reduction of the residual by a loose solve. 0.2: 15 % more CG iterations; 0.6: 19 % more outer ones
+# The same where A is ill-conditioned, and a residual of 0.4 may leave more than that of the error
+ILL_CONDITIONED_LOOSE = 0.1
 ACCURATE = 0.2  # the same of an accurate one, and the error of its correction. 0.1: 9 % more CG; 0.4: 13 % less, but
 # a correction that is known to less than half of its size is little to estimate a distance from
 CG_LIMIT = 1000  # iterations of one solve, so that each ends; the 14 problems take 1451 in 253 solves
@@ -48,6 +51,11 @@ class System:
     def residual_of(self, b: Tensor, x: Tensor) -> Tensor:
         """`b - A(x) x`."""
         return b - self.apply(x) if self.residual is None else self.residual(x)
+
+    @property
+    def well_conditioned(self) -> bool:
+        """Whether a small residual is a small error: else there would be no approximation."""
+        return self.approximate is not None
 
     @property
     def for_solves(self) -> LinearMap:
@@ -92,6 +100,7 @@ def solve_fixed_point(
     trivial = b_norm == 0  # the fixed point of b = 0 is 0
     x = _first_iterate(b, start, trivial)
     phases, estimate = Phases(trivial, tolerance, rounding), DistanceEstimate(b, trivial, rounding)
+    settling = Settling(len(b), tolerance)
     momentum, history, path = Momentum(b), list[Pair](), [x]
     iterations, cg_iterations = torch.zeros(len(b), dtype=torch.long), torch.zeros(len(b), dtype=torch.long)
     for iteration in range(1, max_iterations + 1):
@@ -106,6 +115,9 @@ def solve_fixed_point(
         cg_iterations += now.cg_iterations
         estimate.update(now, history, active)
         momentum.over |= phases.update(now, estimate)
+        given_up = settling.given_up(iteration, now.image, phases.active)
+        estimate.relative = torch.where(given_up, settling.distance.to(estimate.relative), estimate.relative)
+        phases.give_up(given_up)
         x = momentum.next_iterate(now, history[-1] if history else None, phases.active & (left > 0))
         history = [*history, now.pair][-MEMORY:]
         if keep_path:
@@ -121,6 +133,7 @@ def solve_fixed_point(
         cg_iterations=cg_iterations,
         residuals=torch.stack([*phases.residuals, b_norm])[:-1].double(),  # (0, B) where there was none
         path=tuple(path) if keep_path else (),
+        movement=settling.movement,
     )
 
 
@@ -141,7 +154,8 @@ def _evaluate(
 ) -> Evaluation:
     """`T(x)`: the correction that solves the system for its residual, loosely, or accurately where asked for."""
     residual = torch.where(per_sample_column(active, b), system.residual_of(b, x), 0)
-    tolerance = torch.where(accurate, ACCURATE, LOOSE).to(b.device, b.real.dtype)
+    loose = LOOSE if system.well_conditioned else ILL_CONDITIONED_LOOSE
+    tolerance = torch.where(accurate, ACCURATE, loose).to(b.device, b.real.dtype)
     error_tolerance = torch.where(accurate, ACCURATE, torch.inf).to(tolerance)
     solve = conjugate_gradient(
         system.for_solves,

@@ -84,6 +84,10 @@ class Phases:
         self._move(now, no_progress, trusted & (estimate.relative > TOO_EARLY * self.tolerance))
         return no_progress & long_accurate
 
+    def give_up(self, samples: Tensor) -> None:
+        """These will not settle."""
+        self._end(Status.UNSETTLED, samples)
+
     def _end(self, status: Status, samples: Tensor) -> None:
         """These samples, if they have not ended yet."""
         ending = samples & self.active

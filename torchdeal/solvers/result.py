@@ -15,6 +15,10 @@ class Status(Enum):
 
     CONVERGED = "The estimated distance to the fixed point is below the tolerance."
     MAX_ITERATIONS = "The maximum number of iterations was reached. Raise max_iterations or the tolerance."
+    UNSETTLED = (
+        "A part of the image keeps moving, and more iterations would not settle it soon. A larger sigma or lam often "
+        "does; to go on all the same, take this result as the start."
+    )
     STALLED = (
         "The residual is at the limit of the precision and no longer decreases. "
         "Raise the tolerance or use a float64 model."
@@ -64,6 +68,47 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
+class Movement:
+    """What moved in each image in the last `iterations` before its run was given up; nan where it was not.
+
+    Attributes:
+        tolerance: of the run.
+        iterations: over how many of them it was looked at.
+        relative: `||x - x'|| / ||x||`, `(B,)`.
+        settled: share of the pixels that moved by at most the tolerance, relative to the root mean square of the image.
+        row: where it moved most.
+        column: likewise.
+    """
+
+    tolerance: float
+    iterations: int
+    relative: Tensor
+    settled: Tensor
+    row: Tensor
+    column: Tensor
+
+    @classmethod
+    def none(cls, samples: int, tolerance: float) -> Movement:
+        """No run was given up."""
+        return cls(tolerance, 0, *torch.full((4, samples), torch.nan, dtype=torch.double))
+
+    @property
+    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.relative, self.settled, self.row, self.column
+
+    def __str__(self) -> str:
+        """About the sample that moved most; empty if none was given up."""
+        if not bool(self.relative.isfinite().any()):
+            return ""
+        most = int(self.relative.nan_to_num(nan=-1).argmax())
+        return (
+            f"In the last {self.iterations} iterations {100 * float(self.settled[most]):.1f} % of the pixels moved by at most "
+            f"{self.tolerance:g}. The rest moved by {float(self.relative[most]):.1g} of the image, most around row "
+            f"{int(self.row[most])}, column {int(self.column[most])}."
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Solution:
     """A reconstruction and what is known about it. All tensors but `x` are on the CPU, one entry per sample.
 
@@ -76,6 +121,7 @@ class Solution:
         iterations: outer iterations (masks), `(B,)`.
         cg_iterations: conjugate-gradient iterations in all, `(B,)`.
         residuals: `||b - A(M(x_k)) x_k|| / ||b||` for each outer iteration k, `(K, B)`; nan after a sample ended.
+        movement: what still moves in the samples that are UNSETTLED; None if that was not looked at.
         path: the iterates `x_0, x_1, ...` if they were asked for, else empty.
     """
 
@@ -87,6 +133,7 @@ class Solution:
     cg_iterations: Tensor
     residuals: Tensor
     path: tuple[Any, ...] = field(default=(), repr=False)
+    movement: Movement | None = field(default=None, repr=False)
 
     @classmethod
     def at_once(cls, x: Tensor) -> Solution:
@@ -110,7 +157,8 @@ class Solution:
             f"{self.status.name}: {_span(self.iterations)} outer and {_span(self.cg_iterations)} CG iterations, "
             f"estimated relative distance to the fixed point {float(self.distance.max()):.1e}."
         )
-        return text if self.converged else f"{text} {self.status.value}"
+        moving = f" {self.movement}" if self.status is Status.UNSETTLED else ""
+        return text if self.converged else f"{text}{moving} {self.status.value}"
 
     def __repr__(self) -> str:
         return f"<Solution {self}>"
