@@ -1,0 +1,80 @@
+"""Runs that do not settle are given up, and say what moves."""
+
+import pytest
+import torch
+
+from torchdeal.solvers import Status, System, solve_fixed_point
+from torchdeal.solvers.settling import LOOK_EVERY, Settling
+
+SIZE = 16
+
+
+def still_image(positions, tolerance=1e-3):
+    """What is given up of images of which only one pixel moves, to these values, one at each look."""
+    settling = Settling(1, tolerance)
+    found = []
+    for look, value in enumerate(positions, 1):
+        image = torch.ones(1, 1, SIZE, SIZE, dtype=torch.float64)
+        image[0, 0, 5, 11] = value
+        found.append(bool(settling.given_up(look * LOOK_EVERY, image, torch.tensor([True]))))
+    return found, settling
+
+
+def test_a_pixel_that_goes_to_and_fro_is_given_up_and_named():
+    found, settling = still_image((3.0, 1.0, 3.0))
+    assert found == [False, False, True]
+    movement = settling.movement
+    assert float(movement.settled) == pytest.approx(1 - 1 / SIZE**2)
+    assert float(movement.relative) == pytest.approx(2 / (SIZE**2 - 1 + 9) ** 0.5)
+    assert abs(float(movement.row) - 5) <= 4  # of the square of 9 x 9 in which it moved
+    assert abs(float(movement.column) - 11) <= 4
+    assert float(settling.distance) == torch.inf  # where it will be, nobody knows
+    assert "99.6 %" in str(movement)
+
+
+def test_movement_that_shrinks_fast_goes_on():
+    assert not any(still_image((1 + 1.0, 1 + 0.3, 1 + 0.1, 1 + 0.03))[0])
+
+
+def test_slow_movement_states_how_far_it_goes():
+    """Each movement 0.8 of the one before: what is left is 4 times the last."""
+    ends = (1.01, 1.018, 1.0244)
+    found, settling = still_image(ends)
+    assert found == [False, False, True]
+    assert float(settling.distance) == pytest.approx(4 * 0.0064 / SIZE, rel=2e-3)
+
+
+def test_who_asks_for_more_digits_waits_longer():
+    positions = (3.0, 1.0, 3.0, 1.0, 3.0, 1.0)
+    assert still_image(positions, tolerance=1e-5)[0] == [False] * 4 + [True] * 2
+    nearly_still = tuple(1 + 1e-4 * value for value in positions)
+    assert not any(still_image(nearly_still, tolerance=1e-5)[0])
+
+
+def test_a_sample_that_settles_is_not_given_up_with_its_neighbour():
+    settling = Settling(2, 1e-3)
+    for look in range(1, 4):
+        images = torch.ones(2, 1, SIZE, SIZE)
+        images[1, 0, 0, 0] = look % 2
+        given_up = settling.given_up(look * LOOK_EVERY, images, torch.tensor([True, True]))
+    assert given_up.tolist() == [False, True]
+    assert settling.movement.relative.isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("max_iterations", [500, 40])
+def test_a_run_without_a_fixed_point_ends_and_says_so(max_iterations):
+    def linearise(x):
+        image = torch.ones_like(x) + 0.2 * (x - 1)
+        image[0, 0, 5, 11] = 0.5 if x[0, 0, 5, 11] > 1 else 1.5
+        return System(lambda p: p / image)
+
+    b = torch.ones(1, 1, SIZE, SIZE, dtype=torch.float64)
+    result = solve_fixed_point(linearise, b, tolerance=1e-3, max_iterations=max_iterations)
+    if max_iterations == 40:  # too short to tell
+        assert result.status is Status.MAX_ITERATIONS
+        assert str(result.movement) == ""
+    else:
+        assert result.status is Status.UNSETTLED
+        assert int(result.iterations) <= 60
+        assert float(result.distance) > 1e-3
+        assert "99.6 % of the pixels" in str(result)

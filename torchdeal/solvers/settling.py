@@ -1,0 +1,75 @@
+"""Whether a run gets anywhere: how much of the image still moves, and where.
+
+Some runs do not settle: T has directions in which it hardly contracts, as where `H` sees little of the image or the
+measurements are not what the operator makes of any image. More iterations then move a part of the image to and fro.
+So from time to time the image is compared with what it was a while ago.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchdeal.solvers.cg import sample_norms
+from torchdeal.solvers.distance import on_cpu
+from torchdeal.solvers.result import Movement, per_sample_column
+
+LOOK_EVERY = 19  # iterations between two looks; a prime, so that nothing that goes to and fro looks the same each time
+LOOKS = 3  # before a run may be given up; as many as the tolerance has digits, if these are more
+SHRINKING = 0.5  # to this part at most from look to look, if a run is to go on: a tenth takes 63 iterations then
+VISIBLE = 1e-3  # relative; who asks for less wants to wait, so no run is given up that moves less
+UNKNOWN = 0.9  # movements that shrink by less say nothing about where they end
+SPOT = 9  # side of the square in which the movement is largest
+
+
+class Settling:
+    """Looks at a run every `LOOK_EVERY` iterations.
+
+    Args:
+        samples: how many there are.
+        tolerance: on the relative distance.
+    """
+
+    def __init__(self, samples: int, tolerance: float):
+        self.tolerance = tolerance
+        self.patience = LOOK_EVERY * max(LOOKS, round(-math.log10(tolerance)))  # iterations
+        self.movement = Movement.none(samples, tolerance)
+        self.distance = torch.full((samples,), torch.inf)  # relative, to where movements that shrink so lead
+        self._seen: Tensor | None = None
+        self._moved = torch.full((samples,), torch.inf)
+
+    def given_up(self, iteration: int, image: Tensor, active: Tensor) -> Tensor:
+        """The samples that will not settle within about as many iterations as they had, `(B,)`."""
+        if iteration % LOOK_EVERY:
+            return torch.zeros_like(active)
+        before, self._seen = self._seen, image.clone()
+        if before is None:
+            return torch.zeros_like(active)
+        moved, size = on_cpu(sample_norms(image - before), sample_norms(image))
+        relative = moved / size
+        shrinking = relative / self._moved
+        self._moved = relative
+        left = torch.where(shrinking < UNKNOWN, relative * (shrinking / (1 - shrinking)).clamp_min(1), torch.inf)
+        hopeless = active & (shrinking > SHRINKING) & (left > self.tolerance)
+        if self.tolerance < VISIBLE:
+            hopeless &= relative > VISIBLE
+        if iteration < self.patience or not bool(hopeless.any()):
+            return torch.zeros_like(active)
+        self.distance = torch.where(hopeless, left, self.distance)
+        self._describe(image - before, relative, size, hopeless)
+        return hopeless
+
+    def _describe(self, change: Tensor, relative: Tensor, size: Tensor, samples: Tensor) -> None:
+        channels = change if change.ndim == 4 else change.flatten(1)[:, None, None]
+        energy = channels.abs().square().mean(1, keepdim=True)
+        height, width = energy.shape[-2:]
+        still = energy.sqrt() <= per_sample_column(self.tolerance * size / change[0].numel() ** 0.5, energy)
+        sides = [min(SPOT, side) // 2 * 2 - 1 if side > 1 else 1 for side in (height, width)]
+        spots = F.avg_pool2d(energy, sides, 1, [side // 2 for side in sides], count_include_pad=False)
+        place = spots.flatten(1).argmax(1)
+        found = on_cpu(relative.double(), still.double().flatten(1).mean(1), place // width, place % width)
+        each = zip(found, self.movement.columns, strict=True)
+        self.movement = Movement(self.tolerance, LOOK_EVERY, *(torch.where(samples, new, kept) for new, kept in each))
