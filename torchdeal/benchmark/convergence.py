@@ -195,7 +195,7 @@ def _long_run(y: Tensor, operator: Operator, model: Any, first: Reconstruction) 
     known = {"sigma": first.sigma, "lam": first.lam, "data_range": 1.0, "tolerance": STRICT}
     last, left = first, TIMES_LONGER * ENOUGH
     while left > 0:
-        last = reconstruct(y, operator, model=double, start=last.x.double(), max_iterations=left, **known)
+        last = reconstruct(y, operator, model=double, start=last, max_iterations=left, **known)
         left -= int(last.iterations)
         if last.status is not Status.UNSETTLED:
             break
