@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import torchdeal
-from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, upscale
+from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, tune, upscale
 from torchdeal.cli.benchmark import benchmark
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, messages, print_json
 
@@ -31,6 +31,7 @@ app.command(epilog=inpaint.EXAMPLES)(inpaint.inpaint)
 app.command(epilog=mri.EXAMPLES)(mri.mri)
 app.command(epilog=ct.EXAMPLES)(ct.ct)
 app.command(epilog=explain.EXAMPLES)(explain.explain)
+app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(
     add_help_option=False,  # --help is that of its own parser

@@ -49,6 +49,15 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     return found
 
 
+def pictures_in(inputs: Sequence[Path], recursive: bool) -> list[Path]:
+    """The files that are given, and the pictures in the folders among them."""
+    for path in inputs:
+        if not path.is_dir():
+            _check_input(path)
+    nowhere = Path(os.devnull)
+    return [path for given in inputs for path, _ in _pictures(given, nowhere, recursive)]
+
+
 def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]) -> None:
     """Raise if something that is to be written, also by options, is something that is read, or no file."""
     outputs = [target for _, target in jobs]

@@ -16,6 +16,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from torchdeal.choice import Choice
+from torchdeal.cli.parameters import read_parameters
 from torchdeal.cli.shared import Device, DeviceChoice, device_name
 from torchdeal.io.checkpoint import BUNDLED
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
@@ -78,12 +79,14 @@ class Settings:
             "(.npy, .tif, ...) of the size of the pictures, whose values are taken as they are.",
         ),
     ] = None
-    lam: Annotated[
-        float | None, _solving(help="Strength of the regularisation. Default: by a rule, from the noise.")
-    ] = None
+    lam: Annotated[float | None, _solving(help="Strength of the regularisation. Default: found automatically.")] = None
     model_sigma: Annotated[
         float | None,
-        _solving(help="Noise level that the model assumes, on the 0..255 scale. Default: by a rule, from the noise."),
+        _solving(help="Noise level that the model assumes, on the 0..255 scale. Default: found automatically."),
+    ] = None
+    parameters: Annotated[
+        Path | None,
+        _solving(metavar="FILE", help="In place of --lam and --model-sigma: a file that deal tune wrote."),
     ] = None
     model: Annotated[
         str | None,
@@ -148,6 +151,13 @@ class Settings:
             raise ValueError(f"{self.error_bars}: --error-bars are numbers, not a picture: write .npy or .tif")
         if self.save_degraded and not self.simulate:
             raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
+        if self.parameters is not None:
+            if self.lam is not None or self.model_sigma is not None:
+                raise ValueError("--parameters says lam and the sigma of the model: leave out --lam and --model-sigma")
+            sigma, lam = read_parameters(self.parameters)
+            object.__setattr__(self, "model_sigma", sigma)
+            object.__setattr__(self, "lam", lam)
+            object.__setattr__(self, "parameters", None)  # they are known now
         self._check_noise()
         device_name(self.device)  # raises where it is not there
 

@@ -1,0 +1,116 @@
+"""Sigma and lam on clean pictures, and the file that the other commands take."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.helpers import only_result, pixels, save
+from PIL import Image
+
+from torchdeal.cli import tune
+from torchdeal.cli.parameters import read_parameters
+from torchdeal.tuning import ScoredPair, TunedPair
+
+QUICK = ("--model", "gray-light", "--max-iterations", 2)
+
+
+@pytest.fixture
+def clean():
+    Path("clean").mkdir()
+    save("clean/a.png", pixels(size=32))
+    save("clean/b.png", pixels("coins", size=32, row=100, column=100))
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """One step of the search: the first pair and its neighbours."""
+
+    def search(score, sigma, lam):
+        trials = tuple(ScoredPair(s, k, score(s, k)) for s, k in ((sigma, lam), (2 * sigma, lam), (sigma, 2 * lam)))
+        return TunedPair(max(trials, key=lambda trial: trial.psnr), trials)
+
+    monkeypatch.setattr(tune, "search_pair", search)
+
+
+@pytest.mark.parametrize(
+    ("problem", "options"),
+    [
+        ("deblur", ("--kernel", "gaussian:1", "--boundary", "circular")),
+        ("upscale", ("--scale", 2)),
+        ("inpaint", ("--missing", 0.3)),
+        ("mri", ("--acceleration", 2)),
+        ("ct", ("--angles", 12)),
+    ],
+)
+def test_every_problem_can_be_tuned(deal, clean, few_steps, problem, options):
+    code, out, err = deal("tune", problem, "clean", "found.json", *options, *QUICK, "--json")
+    assert code == 0, err
+    held, told = json.loads(Path("found.json").read_text()), json.loads(out)
+    assert held["problem"] == problem
+    assert held["images"] == 2
+    assert held["psnr"] == max(psnr for *_, psnr in held["surface"]) >= held["automatic_psnr"] - 0.5
+    assert {name: told[name] for name in held} == held
+
+
+def test_the_commands_take_what_was_found(deal, clean, few_steps):
+    assert deal("tune", "deblur", "clean", "found.json", "--kernel", "gaussian:1", "--sigma", 5, *QUICK)[0] == 0
+    sigma, lam = read_parameters(Path("found.json"))
+    blur = ("deblur", "clean/a.png", "out.png", "--kernel", "gaussian:1", "--sigma", 5, "--simulate", "--json", *QUICK)
+    with_file = only_result(deal(*blur, "--parameters", "found.json")[1])
+    by_hand = only_result(deal(*blur, "--model-sigma", sigma, "--lam", lam)[1])
+    assert with_file["simulation"]["psnr"] == pytest.approx(by_hand["simulation"]["psnr"], abs=1e-6)
+
+
+def test_the_score_is_that_of_the_command(deal, clean, few_steps):
+    save("clean/b.png", pixels(size=32))  # the same picture twice: another seed
+    blur = ("--kernel", "gaussian:1", "--sigma", 5, "--boundary", "circular", *QUICK)
+    assert deal("tune", "deblur", "clean/a.png", "found.json", *blur)[0] == 0
+    run = deal("deblur", "clean/a.png", "o.tif", *blur, "--simulate", "--json", "--parameters", "found.json")
+    held = json.loads(Path("found.json").read_text())
+    assert held["psnr"] == pytest.approx(only_result(run[1])["simulation"]["psnr"], abs=0.02)
+
+
+def test_a_plot_is_drawn(deal, clean, few_steps):
+    arguments = ("tune", "inpaint", "clean", "found.json", "--plot", "surface.png", *QUICK)
+    code, _, err = deal(*arguments)
+    assert code == 0, err
+    assert Image.open("surface.png").size == (500, 400)
+    assert "Use it with --parameters found.json" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("deblur", "clean", "found.json"), "deblur needs --kernel"),
+        (("mri", "clean", "found.json", "--kernel", "gaussian:1"), "--kernel is for deblur and upscale"),
+        (("inpaint", "clean", "found.json", "--missing", 1.5), "--missing must be between 0 and 1"),
+        (("inpaint", "clean"), "give clean pictures and then the file to write"),
+        (("inpaint", "nowhere.png", "found.json"), "no such file"),
+        (("inpaint", "clean", "clean"), "a folder; name the file to write"),
+        (("inpaint", "clean/a.png", "clean/a.png"), "clean/a.png"),
+    ],
+)
+def test_what_cannot_be_tuned(deal, clean, arguments, message):
+    before = Path("clean/a.png").read_bytes()
+    code, _, err = deal("tune", *arguments)
+    assert code != 0
+    assert message in err
+    assert Path("clean/a.png").read_bytes() == before
+    assert not Path("found.json").exists()
+
+
+@pytest.mark.parametrize("held", ["", "[1, 2]", '{"sigma": 10}', '{"sigma": -1, "lam": 1}', '{"sigma": 1, "lam": "x"}'])
+def test_other_files_are_no_parameters(deal, clean, held):
+    Path("bad.json").write_text(held)
+    code, _, err = deal("deblur", "clean/a.png", "out.png", "--kernel", "gaussian:1", "--parameters", "bad.json")
+    assert code == 1
+    assert "no parameters: deal tune writes files with sigma and lam" in err
+    assert not Path("out.png").exists()
+
+
+def test_parameters_stand_alone(deal, clean):
+    Path("found.json").write_text('{"sigma": 10, "lam": 1}')
+    arguments = ("deblur", "clean/a.png", "o.png", "--kernel", "gaussian:1", "--parameters", "found.json", "--lam", 2)
+    assert "leave out --lam and --model-sigma" in deal(*arguments)[2]
+    missing = (*arguments[:-3], "gone.json")
+    assert "gone.json: no such file" in deal(*missing)[2]
