@@ -52,7 +52,7 @@ def test_rows_say_what_a_direct_call_says(tmp_path, weights):
     assert row.values["distance"] == float(rec.distance)
     model = td.load(weights).double()
     known = {"sigma": rec.sigma, "lam": rec.lam, "tolerance": 1e-6, "data_range": 1.0}
-    exact = td.reconstruct(posed.y.cdouble(), posed.operator, model=model, **known).x
+    exact = td.reconstruct(posed.y.to(torch.complex128), posed.operator, model=model, **known).x
     assert row.values["away"] == pytest.approx(float((rec.x - exact).norm() / exact.norm()), abs=3e-5)
     (section,) = experiment.sections(results)
     assert section.tables[0].rows[-1][:2] == ["all", "3"]

@@ -52,7 +52,7 @@ def test_who_asks_for_more_digits_waits_longer():
 
 
 def test_a_sample_that_settles_is_not_given_up_with_its_neighbour():
-    settling = Settling(2, 1e-3)
+    settling, given_up = Settling(2, 1e-3), torch.zeros(2, dtype=torch.bool)
     for look in range(1, 4):
         images = torch.ones(2, 1, SIZE, SIZE)
         images[1, 0, 0, 0] = look % 2
