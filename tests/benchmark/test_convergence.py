@@ -58,19 +58,20 @@ def test_rows_say_what_a_direct_call_says(tmp_path, weights):
     assert section.tables[0].rows[-1][:2] == ["all", "3"]
 
 
-def test_what_counts():
+def test_what_counts(tmp_path):
     good = {"iterations": 60, "distance": 1e-3, "away": 1.5e-3, "psnr": 30.0, "long psnr": 30.04}
     rows = [
         good,
         {**good, "iterations": 61},
         {**good, "away": 1.6e-3},
         {**good, "long psnr": 29.9},
-        {**good, "distance": None},
+        {**good, "distance": math.inf},
     ]
     results = Results("convergence", {}, cells={"MRI 4x": {"table": "", "column": ""}})
     for number, values in enumerate(rows):
         results.add(Row("MRI 4x", str(number), "deal", values))
-    (section,) = convergence.EXPERIMENT.sections(results)
+    results.save(tmp_path)
+    (section,) = convergence.EXPERIMENT.sections(Results.load(tmp_path / "convergence.json"))
     assert section.tables[0].rows == [["MRI 4x", "5", "4", "4", "1", "4", "2", "60", "0.10"]]
 
 

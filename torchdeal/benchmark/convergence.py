@@ -209,8 +209,13 @@ def soon(values: Values) -> bool:
 
 def honest(values: Values) -> bool:
     """The stated distance is not far below the true one; a run that states none is honest."""
-    stated = values["distance"]
-    return stated is None or values["away"] <= HONEST * stated
+    return values["away"] <= HONEST * stated_distance(values)
+
+
+def stated_distance(values: Values) -> float:
+    """Infinite where it was; files of results hold no such number."""
+    stated = values.get("distance")
+    return math.inf if stated is None else stated
 
 
 def finished(values: Values) -> bool:
@@ -219,16 +224,16 @@ def finished(values: Values) -> bool:
 
 
 def _verdict(values: Values) -> str:
-    stated = "unknown" if values["distance"] is None else f"{values['distance']:.1e}"
+    stated = stated_distance(values)
     change = values["long psnr"] - values["psnr"]
-    return f"distance {stated}, true {values['away']:.1e}; {change:+.2f} dB after {values['long iterations']} more"
+    return f"distance {stated:.1e}, true {values['away']:.1e}; {change:+.2f} dB after {values['long iterations']} more"
 
 
 def _line(name: str, rows: Sequence[Values]) -> list[str]:
     if not rows:
         return []
     good = [all(question(row) for question in (soon, honest, finished)) for row in rows]
-    unknown = sum(row["distance"] is None or math.isinf(row["distance"]) for row in rows)
+    unknown = sum(math.isinf(stated_distance(row)) for row in rows)
     counts = [len(rows), sum(map(soon, rows)), sum(map(honest, rows)), unknown, sum(map(finished, rows)), sum(good)]
     change = max(abs(row["psnr"] - row["long psnr"]) for row in rows)
     return [name, *map(str, counts), f"{median(row['iterations'] for row in rows):g}", f"{change:.2f}"]
