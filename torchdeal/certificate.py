@@ -143,7 +143,9 @@ def _numbers(equation: PosedEquation, x: Tensor, steps: int, told: Callable[[str
     told("contraction")
     shrinking = contraction(derivative, steps)
     told("distance")
-    distances = _distances(derivative, equation.b, shrinking, smallest)
+    # From the measurements: b - A x would be rounding where H sees little.
+    residual = equation.system().precise(x).residual_of(equation.b, x)
+    distances = _distances(derivative, residual, shrinking, smallest)
     told("sensitivity")
     measured, _ = sensitivity(derivative, max(1, steps // 2), operator.forward(noise))
     told("uniqueness")
@@ -168,11 +170,10 @@ def _numbers(equation: PosedEquation, x: Tensor, steps: int, told: Callable[[str
     }
 
 
-def _distances(derivative: Derivative, b: Tensor, shrinking: Contraction, smallest: Tensor) -> dict[str, Tensor]:
+def _distances(derivative: Derivative, residual: Tensor, shrinking: Contraction, smallest: Tensor) -> dict[str, Tensor]:
     """All relative to `||x||`."""
     x, system = derivative.x, derivative.system
     size = sample_norms(x)
-    residual = system.residual_of(b, x)
     step = derivative.frozen(residual)
     length = sample_norms(step)
     energy = inner_products(step, system.apply(step)).clamp_min(0).sqrt()

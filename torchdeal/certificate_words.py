@@ -27,7 +27,7 @@ def _kernels(of: SimpleNamespace) -> str:
         f"{_number(of.kernel)}"
     )
     if of.kernel > of.resolution:
-        return f"Each step has one answer, and a fixed point exists: H and W have no common kernel ({numbers})."
+        return f"Each step has one answer, and a fixed point exists: no common kernel of H and W was found ({numbers})."
     return (
         f"It is not certain that a step has one answer: there are images that neither H nor W sees, as far as this "
         f"precision tells ({numbers}). Measure more, or use a float64 model."
@@ -35,7 +35,7 @@ def _kernels(of: SimpleNamespace) -> str:
 
 
 def _eigenvalues(of: SimpleNamespace) -> str:
-    return f"The eigenvalues of A(x) lie between {_number(of.smallest)} and {_number(of.largest)}."
+    return f"The eigenvalues of A(x) reach at least from {_number(of.smallest)} to {_number(of.largest)}."
 
 
 def _contraction(of: SimpleNamespace) -> str:
@@ -83,9 +83,13 @@ def _stability(of: SimpleNamespace) -> str:
 
 def _uniqueness(of: SimpleNamespace) -> str:
     if of.global_contraction < 1:
-        return f"The fixed point is the only one: T contracts everywhere, by {_number(of.global_contraction)}."
+        return (
+            f"If the smallest eigenvalue of A with the lowest masks is the {_number(of.floor)} that was found, the "
+            f"fixed point is the only one: T contracts everywhere, by {_number(of.global_contraction)}."
+        )
     why = (
-        f"it is proven for lam below {_number(of.unique_below)}, and lam is {_number(of.lam)}"
+        f"as far as lambda_min(H^T H) is known it holds for lam below {_number(of.unique_below)}, and lam is "
+        f"{_number(of.lam)}"
         if of.unique_below > 0
         else f"H does not see all of the image, so it is proven for no small lam (here lam is {_number(of.lam)})"
     )

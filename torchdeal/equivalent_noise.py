@@ -7,7 +7,7 @@ the white noise that would leave as large an error in the image.
 Both errors can be told without knowing the image, for a linear estimate: with a prior for which neighbouring pixels
 differ by about tau, `exp(-||grad x||^2 / (2 tau^2))`, what is left to know has the covariance
 `noise^2 (H^T H + (noise / tau)^2 L)^-1`, with L the Laplacian; with white noise of level s, `(1 / s^2 + L / tau^2)^-1`.
-Only tau comes from the picture: it is the one for which these measurements are most likely.
+Only tau comes from the picture: a few rounds lead towards the one for which these measurements are most likely.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDS = 3  # of looking for tau: where measurements hardly tell, it stays near 
 TOLERANCE, CG_LIMIT = 1e-2, 100
 # Chosen on crops of 66 and 96 pixels of Set12, knees and chest slices in ten problems (`deal benchmark tune`).
 FLAT_SHARE = 0.65  # of tau: a few edges make most of it, and most pixels have none
-CENTRE, POWER = 20 / 255, 1.4  # larger levels are taken for even larger ones
+CENTRE, POWER = 23 / 255, 1.4  # larger levels are taken for even larger ones
 MOST_FREQUENCIES = 256  # in either direction, for which the error of white noise is computed
 HALVINGS = 40  # of the interval in which the level is looked for
 
@@ -57,16 +57,24 @@ def _most_likely_steps(
     `tau^2 = E ||grad x||^2 / n`: that of the mean, and what is left to know, `noise^2 tr(L A^-1)`, by one random probe.
     """
     tau, mean, unknown = torch.full_like(noise, TYPICAL), None, None
-    rough_signs = laplacian(signs)
+    rough_signs, b = laplacian(signs), _without_mean(operator, b)
+    parts = 2 if b.is_complex() else 1
     for _ in range(rounds):
         weight = (noise / tau).square()
         mean = _solve(operator, weight, b, mean)
         unknown = _solve(operator, weight, signs, unknown)
         seen = inner_products(mean, laplacian(mean))
         unseen = noise.square() * inner_products(rough_signs, unknown)
-        tau = ((seen + unseen.clamp_min(0)) / b[0].numel()).sqrt().clamp(LEAST, MOST)
+        tau = ((seen / parts + unseen.clamp_min(0)) / b[0].numel()).sqrt().clamp(LEAST, MOST)
     assert unknown is not None
     return tau, unknown
+
+
+def _without_mean(operator: Operator, b: Tensor) -> Tensor:
+    """`H^T y` without what a constant image makes of it, which has no steps: it would hide all else from a solve."""
+    flat = operator.normal(torch.ones_like(b))
+    share = inner_products(flat, b) / inner_products(flat, flat).clamp_min(torch.finfo(b.real.dtype).tiny)
+    return b - share.view(-1, 1, 1, 1).to(b.dtype) * flat
 
 
 def _solve(operator: Operator, weight: Tensor, b: Tensor, start: Tensor | None) -> Tensor:

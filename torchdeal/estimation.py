@@ -139,8 +139,10 @@ def default_parameters(
     """
     noise = torch.maximum(noise, LEAST_SPREAD * gain(operator, b))
     if sigma is None:
-        level = 255 * equivalent_noise(operator, b, noise / 255, next(_random_signs(b)))
-        sigma = level.clamp(SIGMA_MIN, SIGMA_MAX)
+        levels = [equivalent_noise(operator, b, noise / 255, signs) for signs in _random_signs(b)]
+        sigma = (255 * torch.stack(levels).mean(0)).clamp(SIGMA_MIN, SIGMA_MAX)
+    elif not bool((sigma > 0).all()):
+        raise ValueError("sigma 0 has no lam of its own: give lam too, or a sigma above 0")
     return sigma, LAM_FACTOR * weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)
 
 

@@ -237,7 +237,7 @@ class Explanation:
 
     def _mean(self, pixel: Pixel, unit: Tensor, inverse: Tensor, residual: Tensor) -> WeightedMean:
         weights = self.equation.operator.forward(inverse)
-        value = inner_products(weights, self.equation.y)
+        value = inner_products(weights, self.equation.y) * self.equation.scale.to(weights.device)
         energies = inner_products(unit, unit), inner_products(weights, weights)
         return WeightedMean(pixel, weights, inverse, value, energies[0] / energies[1], residual / sample_norms(unit))
 

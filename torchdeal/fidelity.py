@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchdeal.io.measurements import PerSample, per_sample
 from torchdeal.noise import MEDIAN_OF_NORMAL
-from torchdeal.operators import Operator
+from torchdeal.operators import Mask, Operator
 from torchdeal.reconstruction import Reconstruction
 from torchdeal.solvers import Progress
 from torchdeal.solvers.result import per_sample_column
@@ -65,6 +65,12 @@ def whitened(operator: Operator, y: Tensor, deviations: Tensor) -> tuple[Operato
     return operator.weighted(weight), weight * y, noise
 
 
+def measurements_made(operator: Operator, y: Tensor) -> Tensor:
+    """Which of them there are, bool, like y: a mask leaves holes, whose values say nothing."""
+    made = operator.mask != 0 if isinstance(operator, Mask) else torch.ones((), dtype=torch.bool, device=y.device)
+    return made.to(y.device).expand_as(y)
+
+
 class NoiseModel(ABC):
     """Noise whose standard deviation follows from the image. All values are in the units of the measurements."""
 
@@ -72,8 +78,8 @@ class NoiseModel(ABC):
     rounds: ClassVar[int]  # of reweighting, after the first solution
 
     @abstractmethod
-    def first_deviation(self, y: Tensor, images: bool) -> Tensor:
-        """Of each measurement, before there is an answer."""
+    def first_deviation(self, y: Tensor, images: bool, made: Tensor) -> Tensor:
+        """Of each measurement, before there is an answer; `made` says which were made at all, bool, like y."""
 
     @abstractmethod
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
@@ -97,10 +103,11 @@ class Poisson(NoiseModel):
     are_levels: ClassVar[bool] = True
     rounds: ClassVar[int] = 2
 
-    def first_deviation(self, y: Tensor, images: bool) -> Tensor:
+    def first_deviation(self, y: Tensor, images: bool, made: Tensor) -> Tensor:
         """That of the mean. That of y itself would trust most what is too dark by chance."""
         _refuse_complex(y)
-        return self.deviation(y, y.mean(tuple(range(1, y.ndim)), keepdim=True).expand_as(y))
+        mean = (y * made).flatten(1).sum(1) / made.flatten(1).sum(1).clamp_min(1)
+        return self.deviation(y, per_sample_column(mean, y).expand_as(y))
 
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
         gain = per_sample_column(per_sample("gain", self.gain, y, above=0.0), y)
@@ -123,9 +130,9 @@ class Impulse(NoiseModel):
     are_levels: ClassVar[bool] = False
     rounds: ClassVar[int] = 2
 
-    def first_deviation(self, y: Tensor, images: bool) -> Tensor:
+    def first_deviation(self, y: Tensor, images: bool, made: Tensor) -> Tensor:
         """Of images those of neighbours tell. Others begin with plain least squares."""
-        return self.deviation(y, _median_of_neighbours(y) if images else y)
+        return self.deviation(y, _median_of_neighbours(y, made) if images else y)
 
     def deviation(self, y: Tensor, prediction: Tensor) -> Tensor:
         sigma = per_sample_column(per_sample("sigma", self.sigma, y, above=0.0), y)
@@ -147,7 +154,8 @@ class Reweightable(Protocol):
 def reweighted(model: NoiseModel, y: Tensor, problem: Reweightable, start: Any, run: Run) -> Reconstruction:
     """Solve with the deviations that the answer before predicts, a few times; only the last time to the tolerance."""
     loose = replace(run, tolerance=max(run.tolerance, LOOSE), max_iterations=min(run.max_iterations, LOOSE_ITERATIONS))
-    deviation = model.first_deviation(y, problem.operator.measures_images)
+    operator = problem.operator
+    deviation = model.first_deviation(y, operator.measures_images, measurements_made(operator, y))
     found = problem.solve(deviation, start, loose, are_levels=model.are_levels)
     for left in reversed(range(model.rounds)):
         deviation = model.deviation(y, problem.prediction(found))
@@ -175,19 +183,25 @@ def _together(before: Reconstruction, after: Reconstruction) -> Reconstruction:
     )
 
 
-def _median_of_neighbours(y: Tensor) -> Tensor:
-    """The median over 3 x 3 pixels of images `(B, C, H, W)`."""
+def _median_of_neighbours(y: Tensor, made: Tensor) -> Tensor:
+    """The median over 3 x 3 pixels of images `(B, C, H, W)`; where there are holes, over those of 5 x 5 that are none.
+
+    What is in a hole, or has no neighbour, stays.
+    """
     if y.is_complex():
-        return torch.complex(_median_of_neighbours(y.real), _median_of_neighbours(y.imag))
-    padded = F.pad(y, (1, 1, 1, 1), mode="replicate")
-    return padded.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2).median(-1).values
+        return torch.complex(_median_of_neighbours(y.real, made), _median_of_neighbours(y.imag, made))
+    reach = 1 if bool(made.all()) else 2
+    padded = F.pad(torch.where(made, y, torch.nan), (reach,) * 4, mode="replicate")
+    width = 2 * reach + 1
+    median = padded.unfold(-2, width, 1).unfold(-2, width, 1).flatten(-2).nanmedian(-1).values
+    return torch.where(made & ~median.isnan(), median, y)
 
 
-def without_outliers(y: Tensor) -> Tensor:
+def without_outliers(y: Tensor, made: Tensor) -> Tensor:
     """Images whose impulses are replaced by the median of their neighbours, to estimate the noise of the rest."""
-    median = _median_of_neighbours(y)
-    off = (y - median).abs()
-    usual = off.flatten(1).median(1).values / MEDIAN_OF_NORMAL
+    median = _median_of_neighbours(y, made)
+    off = torch.where(made, (y - median).abs(), torch.nan)
+    usual = off.flatten(1).nanmedian(1).values / MEDIAN_OF_NORMAL
     return torch.where(off > SURELY_OUTLYING * per_sample_column(usual, y), median, y)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
-from torchdeal.fidelity import NoiseModel, Run, reweighted, whitened
+from torchdeal.fidelity import NoiseModel, Run, measurements_made, reweighted, whitened
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.io.images import ImageFormat
 from torchdeal.io.measurements import (
@@ -164,6 +164,7 @@ class _Given:
         known = are_levels and operator.is_identity and self.sigma is None
         known = known and (deviations is None or bool(torch.isfinite(deviations).all()))
         if deviations is not None and not known:
+            deviations = torch.where(measurements_made(operator, y), deviations, torch.inf)
             operator, y, noise = whitened(operator, y, deviations)
         operator, b, unit = _posed(operator, y, self.model.boundary)
         scale = self.white.scale(operator, b)

@@ -62,7 +62,7 @@ class PosedEquation:
         return self.image_format.restore(x * self.scale.view(-1, 1, 1, 1))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction(Solution):
     """What `reconstruct` returns: a `Solution`, with what it solves.
 

@@ -70,9 +70,10 @@ def from_starts(
 
 def _starts(equation: PosedEquation) -> Iterator[tuple[str, Tensor]]:
     b = equation.b
-    yield "zero", torch.zeros_like(b)
     yield "H^T y", b
-    for seed in count():
+    yield "noise (seed 0)", 0.5 + 0.25 * white_noise_like(b, 0)
+    yield "zero", torch.zeros_like(b)  # where `reconstruct` starts, if not told otherwise
+    for seed in count(1):
         yield f"noise (seed {seed})", 0.5 + 0.25 * white_noise_like(b, seed)
 
 

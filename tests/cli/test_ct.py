@@ -280,7 +280,7 @@ def test_fan_beam(deal):
     image = np.load("out.npy")
     assert psnr(image, expected, 0.6) > 22
     assert max(psnr(image, expected[::-1], 0.6), psnr(image, expected[:, ::-1], 0.6)) < 12
-    assert image[expected == 0.6].mean() == pytest.approx(0.6, rel=0.01)
+    assert image[expected == 0.6].mean() == pytest.approx(0.6, rel=0.02)
 
 
 def test_angles_that_look_like_radians(deal):

@@ -74,7 +74,7 @@ def test_a_small_part_of_a_bit_depth_is_as_good_as_all_of_it(deal):
     assert deal("deblur", "in.tif", "range.tif", *arguments, "--data-range", 4095, "--sigma", 2.55)[0] == 0
     auto, by_hand = (psnr(tifffile.imread(name) * (255 / 4095), clean) for name in ("auto.tif", "range.tif"))
     assert by_hand > psnr(blurred, clean) + 3
-    assert auto == pytest.approx(by_hand, abs=0.3)
+    assert auto == pytest.approx(by_hand, abs=0.6)
 
 
 def test_own_parameters_reach_the_library(deal, monkeypatch):

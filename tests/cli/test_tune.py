@@ -62,7 +62,6 @@ def test_the_commands_take_what_was_found(deal, clean, few_steps):
 
 
 def test_the_score_is_that_of_the_command(deal, clean, few_steps):
-    save("clean/b.png", pixels(size=32))  # the same picture twice: another seed
     blur = ("--kernel", "gaussian:1", "--sigma", 5, "--boundary", "circular", *QUICK)
     assert deal("tune", "deblur", "clean/a.png", "found.json", *blur)[0] == 0
     run = deal("deblur", "clean/a.png", "o.tif", *blur, "--simulate", "--json", "--parameters", "found.json")
@@ -86,7 +85,10 @@ def test_a_plot_is_drawn(deal, clean, few_steps):
         (("inpaint", "clean", "found.json", "--missing", 1.5), "--missing must be between 0 and 1"),
         (("inpaint", "clean"), "give clean pictures and then the file to write"),
         (("inpaint", "nowhere.png", "found.json"), "no such file"),
-        (("inpaint", "clean", "clean"), "a folder; name the file to write"),
+        (("inpaint", "clean", "clean"), "name the file to write at the end, such as inpaint.json"),
+        (("inpaint", "clean/b.png", "clean/a.png"), "name the file to write at the end"),
+        (("inpaint", "clean", "no/found.json"), "no"),
+        (("inpaint", "clean", "found.json", "--plot", "x.foo"), "a plot is one of .png"),
         (("inpaint", "clean/a.png", "clean/a.png"), "clean/a.png"),
     ],
 )
@@ -106,6 +108,12 @@ def test_other_files_are_no_parameters(deal, clean, held):
     assert code == 1
     assert "no parameters: deal tune writes files with sigma and lam" in err
     assert not Path("out.png").exists()
+
+
+def test_nothing_but_parameters_is_replaced(deal, clean):
+    Path("notes.json").write_text("[]")
+    assert "no parameters" in deal("tune", "inpaint", "clean", "notes.json")[2]
+    assert Path("notes.json").read_text() == "[]"
 
 
 def test_parameters_stand_alone(deal, clean):

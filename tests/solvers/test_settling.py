@@ -38,10 +38,16 @@ def test_movement_that_shrinks_fast_goes_on():
 
 def test_slow_movement_states_how_far_it_goes():
     """Each movement 0.8 of the one before: what is left is 4 times the last."""
-    ends = (1.01, 1.018, 1.0244)
+    ends = (1.02, 1.036, 1.0488)
     found, settling = still_image(ends)
     assert found == [False, False, True]
-    assert float(settling.distance) == pytest.approx(4 * 0.0064 / SIZE, rel=2e-3)
+    assert float(settling.distance) == pytest.approx(4 * 0.0128 / SIZE, rel=4e-3)
+
+
+def test_a_run_that_is_nearly_there_goes_on():
+    """Each movement 0.55 of the one before: soon what is left is below the tolerance."""
+    steps = [0.1 * 0.55**k for k in range(4)]
+    assert not any(still_image(tuple(1 + sum(steps[: k + 1]) for k in range(4)))[0])
 
 
 def test_who_asks_for_more_digits_waits_longer():

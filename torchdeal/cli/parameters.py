@@ -29,6 +29,6 @@ def read_parameters(path: Path) -> tuple[float, float]:
         sigma, lam = (float(held[name]) for name in ("sigma", "lam"))
         if not (0 <= sigma < math.inf and 0 < lam < math.inf):
             raise ValueError
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ValueError(f"{path}: no parameters: deal tune writes files with sigma and lam") from None
     return sigma, lam

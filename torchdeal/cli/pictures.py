@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchdeal.cli.options import NoiseKind, Settings
 from torchdeal.cli.run import Problem, Simulation, Task, image_range
-from torchdeal.fidelity import Impulse, NoiseModel, Poisson, without_outliers
+from torchdeal.fidelity import Impulse, NoiseModel, Poisson, measurements_made, without_outliers
 from torchdeal.io import files
 from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
 from torchdeal.model import SIGMA_MAX
@@ -98,10 +98,10 @@ class PictureTask(Task[Tensor, PictureKind]):
         """
         H, settings = H.to(dtype=picture.dtype), self.settings
         y = simulated(picture, H, settings) if settings.simulate else picture
-        used, told = self._range(y, H), noise_told(y, settings)
+        used, told = self._range(y, H), noise_told(y, H, settings)
         if told is None:
             impulses = settings.noise_model is NoiseKind.IMPULSE
-            level = estimate(without_outliers(y) if impulses else y)
+            level = estimate(without_outliers(y, measurements_made(H, y)) if impulses else y)
             noise = max(level.sigma, LEAST_NOISE * used)
             leave = leave_clean and not impulses and level.may_be_none(WHITE if _of_eight_bits(y) else used)
             posed = Problem(y, H, noise, estimated=True, level=level, leave=leave)
@@ -142,11 +142,12 @@ def simulated(picture: Tensor, H: Operator, settings: Settings) -> Tensor:
     return measure(picture, H, sigma, settings.seed)
 
 
-def noise_told(y: Tensor, settings: Settings) -> float | None:
+def noise_told(y: Tensor, H: Operator, settings: Settings) -> float | None:
     """The standard deviation of the noise as the settings have it, where it differs a mean; None: to be estimated."""
     if settings.noise_map is not None or settings.noise_model is NoiseKind.POISSON:
         levels = noise_kind(y, 0.0, settings)
-        levels = levels.first_deviation(y, images=True) if isinstance(levels, NoiseModel) else levels
+        if isinstance(levels, NoiseModel):
+            levels = levels.first_deviation(y, images=True, made=measurements_made(H, y))
         assert levels is not None
         return float(levels.square().mean().sqrt())
     if settings.simulate and settings.sigma is None:

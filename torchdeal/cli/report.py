@@ -155,7 +155,11 @@ def show(report: FileReport, quiet: bool) -> None:
 
 def in_options(status: str) -> str:
     """What a status means, and what to do in the words of the command line."""
-    return Status[status].value.replace("max_iterations", "--max-iterations")
+    words = Status[status].value.replace("max_iterations", "--max-iterations")
+    return words.replace(
+        "sigma or lam often does; to go on all the same, take this result as the start.",
+        "--model-sigma or --lam often does.",
+    )
 
 
 def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:

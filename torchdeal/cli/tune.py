@@ -21,12 +21,14 @@ from torchdeal.cli.jobs import pictures_in
 from torchdeal.cli.memory import memory_for
 from torchdeal.cli.mri import ACCELERATION, CENTRE, SimulatedScan
 from torchdeal.cli.options import Settings, with_settings
-from torchdeal.cli.parameters import write_parameters
+from torchdeal.cli.parameters import read_parameters, write_parameters
 from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.run import Problem, Solved, Task, solve
 from torchdeal.cli.shared import messages, print_json, progress_bar
 from torchdeal.cli.upscale import DEFAULT_STD, Upscaling
 from torchdeal.extras import optional
+from torchdeal.io import files
+from torchdeal.io.atomic import replacing
 from torchdeal.io.checkpoint import load
 from torchdeal.io.overwriting import refuse_overwriting
 from torchdeal.metrics import psnr
@@ -35,6 +37,7 @@ from torchdeal.operators.blur_kernels import gaussian_kernel, parse_kernel
 from torchdeal.reconstruction import Reconstruction
 from torchdeal.tuning import TunedPair, search_pair
 
+PLOTS = (".png", ".pdf", ".svg")
 ROUGH = {"tolerance": 2e-3, "max_iterations": 60}  # of trials
 
 EXAMPLES = (
@@ -102,8 +105,7 @@ def tune(
     *inputs, out = paths
     sources = pictures_in(inputs, settings.recursive)
     refuse_overwriting([path for path in (out, plot) if path], [*sources, *([Path(kernel)] if kernel else [])])
-    if out.is_dir():
-        raise ValueError(f"{out}: a folder; name the file to write, such as {problem.value}.json")
+    _check_places(out, plot, problem)
     if plot:
         optional("matplotlib", "the plot", "benchmark")  # better before the work than after
     task = _task(problem, settings, kernel, boundary, scale, missing, acceleration, centre, angles)
@@ -113,6 +115,18 @@ def tune(
     if plot:
         _draw(plot, found)
     _tell(about, out, settings.as_json)
+
+
+def _check_places(out: Path, plot: Path | None, problem: TunedProblem) -> None:
+    """Raise for what could not be written, or would take the place of something else."""
+    if out.suffix.lower() != ".json":
+        raise ValueError(f"{out}: name the file to write at the end, such as {problem.value}.json")
+    if plot and plot.suffix.lower() not in PLOTS:
+        raise ValueError(f"{plot}: a plot is one of {', '.join(PLOTS)}")
+    for path in filter(None, (out, plot)):
+        files.check_place(path)
+    if out.exists():
+        read_parameters(out)  # nothing else is replaced
 
 
 def _task(
@@ -237,4 +251,5 @@ def _draw(path: Path, found: TunedPair) -> None:
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(ticker.NullFormatter())
     figure.colorbar(points, label="mean PSNR in dB")
-    figure.savefig(path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower())

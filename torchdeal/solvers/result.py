@@ -102,9 +102,10 @@ class Movement:
             return ""
         most = int(self.relative.nan_to_num(nan=-1).argmax())
         return (
-            f"In the last {self.iterations} iterations {100 * float(self.settled[most]):.1f} % of the pixels moved by at most "
-            f"{self.tolerance:g}. The rest moved by {float(self.relative[most]):.1g} of the image, most around row "
-            f"{int(self.row[most])}, column {int(self.column[most])}."
+            f"In the last {self.iterations} iterations {100 * float(self.settled[most]):.1f} % of the pixels moved by "
+            f"at most {self.tolerance:g} of the root mean square. In all the image moved by "
+            f"{float(self.relative[most]):.1g} of its length, most around row {int(self.row[most])}, column "
+            f"{int(self.column[most])}."
         )
 
 

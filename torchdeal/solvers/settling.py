@@ -53,7 +53,8 @@ class Settling:
         shrinking = relative / self._moved
         self._moved = relative
         left = torch.where(shrinking < UNKNOWN, relative * (shrinking / (1 - shrinking)).clamp_min(1), torch.inf)
-        hopeless = active & (shrinking > SHRINKING) & (left > self.tolerance)
+        after_as_many_again = left * shrinking.clamp_max(1) ** (iteration / LOOK_EVERY)
+        hopeless = active & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
         if self.tolerance < VISIBLE:
             hopeless &= relative > VISIBLE
         if iteration < self.patience or not bool(hopeless.any()):
@@ -70,6 +71,6 @@ class Settling:
         sides = [min(SPOT, side) // 2 * 2 - 1 if side > 1 else 1 for side in (height, width)]
         spots = F.avg_pool2d(energy, sides, 1, [side // 2 for side in sides], count_include_pad=False)
         place = spots.flatten(1).argmax(1)
-        found = on_cpu(relative.double(), still.double().flatten(1).mean(1), place // width, place % width)
-        each = zip(found, self.movement.columns, strict=True)
+        found = on_cpu(still.double().flatten(1).mean(1), place // width, place % width)
+        each = zip((relative.double(), *found), self.movement.columns, strict=True)
         self.movement = Movement(self.tolerance, LOOK_EVERY, *(torch.where(samples, new, kept) for new, kept in each))
