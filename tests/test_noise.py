@@ -97,9 +97,7 @@ def test_the_interval_is_narrower_where_more_is_known():
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (3, 40), (2, 2, 3)])
 def test_too_small(shape):
-    with pytest.raises(
-        ValueError, match="too small to estimate its noise: at least 4 x 4 is needed; give it"
-    ):
+    with pytest.raises(ValueError, match="too small to estimate its noise: at least 4 x 4 is needed; give it"):
         estimate_sigma(np.zeros(shape))
 
 
@@ -219,9 +217,7 @@ def test_too_few_known_neighbours():
     alone = torch.zeros(64, 64, dtype=torch.bool)
     alone[::2, ::2] = True
     for known in (alone, alone[:2, :2]):
-        with pytest.raises(
-            ValueError, match="give it, as sigma in denoising, else as noise; on the command"
-        ):
+        with pytest.raises(ValueError, match="give it, as sigma in denoising, else as noise; on the command"):
             known_noise_level(torch.rand(1, 1, *known.shape), known)
 
 
