@@ -27,7 +27,7 @@ CLEAN = 2 * ROUNDING  # what clean pictures of 8 bits have at most
 MOST_DETAIL = 8 / 255  # the estimates of small clean pictures are seldom higher, where white is 1
 MEDIAN_OF_NORMAL = 0.6744897501960817  # of the absolute value of a standard normal variable
 FEWEST_SQUARES = 100  # of four known pixels, to estimate the noise of a picture with holes
-REMEDY = "give it, as sigma in denoising, else as noise; on the command line as --sigma"
+REMEDY = "give it, as sigma in denoising, else as noise; on the command line give --sigma"
 
 
 @dataclass(frozen=True)

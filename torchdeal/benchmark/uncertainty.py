@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,9 +24,9 @@ from torchdeal.benchmark.mri import KNEES_FOR_TUNING, SAMPLINGS, scan
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
-from torchdeal.benchmark.simulated import blurred, downsampled, noisy
+from torchdeal.benchmark.simulated import blurred, downsampled, noisy, with_holes
 from torchdeal.metrics import psnr
-from torchdeal.operators import Blur, Downsample, Mask
+from torchdeal.operators import Blur, Downsample
 from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.reconstruct import reconstruct
 from torchdeal.reconstruction import Reconstruction
@@ -60,15 +59,9 @@ def problems() -> dict[str, Measured]:
         **{f"denoising, sigma {s:g}": lambda name, clean, _, s=s: noisy(name, clean, s) for s in SIGMAS},
         "deblurring": lambda name, clean, _: blurred(name, clean, blur, NOISE),
         "super-resolution x2": lambda name, clean, _: downsampled(name, clean, halved, NOISE),
-        "inpainting 50 %": _with_holes,
+        "inpainting 50 %": partial(with_holes, missing=0.5, noise=NOISE),
         "MRI 4 x": lambda name, clean, seed: scan(name, clean, SAMPLINGS[0], seed),
     }
-
-
-def _with_holes(name: str, clean: Tensor, seed: int) -> PosedProblem:
-    known = torch.from_numpy(np.random.RandomState(seed).random_sample(tuple(clean.shape[-2:])) < 0.5)
-    operator, measured = Mask(known.float()), noisy(name, clean, NOISE)
-    return PosedProblem(name, clean, operator.forward(measured.y), operator, measured.noise)
 
 
 def cells(options: BenchmarkOptions) -> Iterator[Cell]:
