@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdeal.backends.cpu.workers import steady, together
 from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
 from torchdeal.fidelity import NoiseModel, Run, measurements_made, reweighted, whitened
@@ -123,6 +124,7 @@ def reconstruct(
     )
     model = _model_for(measurements, operator, model, channelwise, device)
     measurements, operator = _beside(model, measurements, operator)
+    callback = callback and together()(callback)
     run = Run(positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations), keep_path, callback)
     with torch.no_grad(), full_precision(measurements.device):
         _check(operator, measurements, _image_of(operator, measurements), model, channelwise)
@@ -176,14 +178,16 @@ class _Given:
         found = choose_parameters(weights, operator, b / _column(scale), *knobs, white=white_now, unit=unit)
         equation = _equation(self.model, operator, y / unit, b, found, scale, self.image_format, self.backend)
         system = equation.system()
-        solution = solve_fixed_point(
-            system.precise,
-            equation.b,
-            self._first_image(start, b, scale),
-            rough=system.rough,
-            workspace=Workspace(Replays().run),
-            **vars(run),
-        )
+        first = self._first_image(start, b, scale)
+        with steady(equation.b):
+            solution = solve_fixed_point(
+                system.precise,
+                equation.b,
+                first,
+                rough=system.rough,
+                workspace=Workspace(Replays().run),
+                **vars(run),
+            )
         refuse_nonfinite(self.operator)
         x, *path = (equation.restored(x) for x in (solution.x, *solution.path))
         return Reconstruction(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends import Backend, choose_backend
+from torchdeal.backends.cpu.workers import together
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.filters import REACH, impulse_responses
 from torchdeal.operators import Operator
@@ -71,15 +72,15 @@ class AttentiveSystem:
             return as_seen(self.backend.penalty(seen_by_model(p, self.channels), squared_mask, precise=precise), p)
 
         def apply(p: Tensor, precise: bool) -> Tensor:
-            return self.operator.normal(p).addcmul(self.lam.to(p.dtype), penalty(p, precise))
+            return self._normal(p).addcmul(self.lam.to(p.dtype), penalty(p, precise))
 
         # Where H sees nothing, A is small, and rounding errors of b - H^T H x would be large corrections. H^T (y - H x)
         # has hardly any there.
         def residual(x: Tensor) -> Tensor:
             assert self.y is not None
-            return self.operator.adjoint(self.y - self.operator.forward(x)).addcmul(
-                self.lam.to(x.dtype), penalty(x, precise), value=-1
-            )
+            with together():
+                data = self.operator.adjoint(self.y - self.operator.forward(x))
+            return data.addcmul(self.lam.to(x.dtype), penalty(x, precise), value=-1)
 
         preconditioner = self._preconditioner(squared_mask)
         rough = partial(apply, precise=False) if self.well_conditioned else None
@@ -88,6 +89,12 @@ class AttentiveSystem:
         kind = "rough" if self.well_conditioned or not precise else "precise"
         key = kind if replayable else None
         return System(partial(apply, precise=precise), rough, preconditioner, key, None if self.y is None else residual)
+
+    def _normal(self, p: Tensor) -> Tensor:
+        if self.operator.is_identity:
+            return p
+        with together():  # another operator may be much work, and does not come in pieces
+            return self.operator.normal(p)
 
     def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
         if self.preconditioning is None:

@@ -7,7 +7,12 @@ import itertools
 
 def cut(size: int, largest: int) -> list[slice]:
     """Nearly equal parts of at most `largest` pixels."""
-    count = -(-size // largest)
+    return parts(size, -(-size // largest))
+
+
+def parts(size: int, count: int) -> list[slice]:
+    """As many nearly equal parts; fewer where there would be empty ones."""
+    count = min(count, size)
     edges = [index * size // count for index in range(count + 1)]
     return list(itertools.starmap(slice, itertools.pairwise(edges)))
 
@@ -26,3 +31,8 @@ def fast_size(size: int) -> int:
     while size % 2 or pow(30, size, size):
         size += 1
     return size
+
+
+def grouped(count: int, size: int) -> list[slice]:
+    """Groups of `size`, the last of which may be smaller."""
+    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
