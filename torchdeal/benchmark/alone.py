@@ -19,11 +19,7 @@ MIB = 2**20
 
 def run_alone(function: Callable[..., Any], *arguments: Any, most_seconds: float) -> Any:
     """What the function of a module returns. Raises `Unavailable` where it fails, dies or takes too long."""
-    ways = multiprocessing.get_all_start_methods()
-    # A server that has imported all, and computed nothing, forks: quick, and no memory of this process is counted.
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in ways else "spawn")
-    if "forkserver" in ways:
-        context.set_forkserver_preload(["torchdeal.benchmark.methods"])
+    context = fresh_processes()
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(there, function, arguments), daemon=True)
     process.start()
@@ -42,6 +38,18 @@ def run_alone(function: Callable[..., Any], *arguments: Any, most_seconds: float
     if not returned:
         raise Unavailable(answer)
     return answer
+
+
+def fresh_processes() -> Any:
+    """How they begin: a server that has imported all, and computed nothing, forks.
+
+    That is quick, and no memory of this process is counted.
+    """
+    ways = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in ways else "spawn")
+    if "forkserver" in ways:
+        context.set_forkserver_preload(["torchdeal.benchmark.methods"])
+    return context
 
 
 def _answer(connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -78,7 +78,7 @@ def share(work: Callable[[Piece, int], Result], pieces: Sequence[Piece]) -> list
     """
     with alone() as threads:
         count = min(threads, len(pieces))
-        if count == 1:
+        if count <= 1:
             return [work(piece, 0) for piece in pieces]
         queue = _Queue(work, pieces)
         helpers = _helped(queue, count - 1)

@@ -25,6 +25,7 @@ TITLES = {
     "ct": "CT",
     "speed": "Speed",
     "time": "Time and memory",
+    "load": "Load",
     "robustness": "Robustness",
     "convergence": "Convergence",
     "tune": "Automatic parameters",
