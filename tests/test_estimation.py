@@ -4,6 +4,8 @@ from conftest import picture
 
 from torchdeal.estimation import (
     LAM_FACTOR,
+    LEAST_SPREAD,
+    MOST_SPREADS,
     default_parameters,
     estimate_range,
     gain,
@@ -46,3 +48,15 @@ def test_range_of_an_image(factor):
 
 def test_the_range_of_nothing_is_one():
     assert float(estimate_range(Identity(), torch.zeros(1, 1, 16, 16))) == 1.0
+
+
+def test_sigma_is_at_most_eight_times_what_a_plain_inversion_leaves(gray):
+    """Few columns of k-space, and hardly any noise: it counts as a spread of 3."""
+    columns = torch.zeros(48, 48)
+    columns[:, ::8] = columns[:, :2] = 1
+    H, like = Fourier(columns), torch.zeros(1, 1, 48, 48)
+    b = H.adjoint(H.forward(picture(size=48)))
+    quiet, _ = default_parameters(gray.weights(), H, b, torch.tensor([0.5]))
+    assert float(quiet) == pytest.approx(MOST_SPREADS * LEAST_SPREAD)
+    louder = torch.tensor([2 * LEAST_SPREAD]) * gain(H, like)
+    assert 1.05 * float(quiet) < float(default_parameters(gray.weights(), H, b, louder)[0]) <= 50

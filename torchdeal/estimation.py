@@ -26,6 +26,9 @@ PLAUSIBLE = (0.3, 3.0)  # ranges of images that were meant to be in 0..1
 RANGE_ITERATIONS = 10
 LEAST_SPREAD = 3.0  # with less noise lam would be so small that the problem is hard to solve, for little
 SIGMA_MIN = 6.5  # of the rule for sigma, on the 0..255 scale
+# And at most so many times the noise that a plain inversion would leave in a pixel: beyond that lam is next to nothing,
+# and the answer depends on where the run begins
+MOST_SPREADS = 8.0
 LAM_FACTOR = 0.7  # of the rule for lam
 KEPT = 1e-3  # lam of pixels without noise among others: they change by less than 1e-4 of white
 FAR = 1024.0  # gains that are more than so many times larger or smaller than 1 are scaled away
@@ -125,7 +128,7 @@ def default_parameters(
     (`equivalent_noise`). The model with this level s is a prior with the weight `kappa(s) / s^2` against the data's
     `1 / noise^2`: so lam is `kappa(s) (noise / s)^2`, times a factor. (In denoising, with `s = noise` and without the
     factor, it is the learned value; that needs no rule.) The noise is taken to be so large at least that a plain
-    inversion would leave noise of level 3 in a pixel.
+    inversion would leave noise of level 3 in a pixel, and sigma to be at most 8 times what such an inversion leaves.
 
     Args:
         weights: of the model.
@@ -137,10 +140,12 @@ def default_parameters(
     Returns:
         sigma on the 0..255 scale, `(B,)`, and lam, `(B, 1, 1, 1)`.
     """
-    noise = torch.maximum(noise, LEAST_SPREAD * gain(operator, b))
+    mean_gain = gain(operator, b)
+    noise = torch.maximum(noise, LEAST_SPREAD * mean_gain)
     if sigma is None:
         levels = [equivalent_noise(operator, b, noise / 255, signs) for signs in _random_signs(b)]
-        sigma = (255 * torch.stack(levels).mean(0)).clamp(SIGMA_MIN, SIGMA_MAX)
+        sigma = torch.minimum(255 * torch.stack(levels).mean(0), MOST_SPREADS * noise / mean_gain)
+        sigma = sigma.clamp(SIGMA_MIN, SIGMA_MAX)
     elif not bool((sigma > 0).all()):
         raise ValueError("sigma 0 has no lam of its own: give lam too, or a sigma above 0")
     return sigma, LAM_FACTOR * weights.lam(sigma) * (noise / sigma).square().view(-1, 1, 1, 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdeal.solvers.distance import MEMORY, SLOWEST, DistanceEstimate, growth_limit, least_squares
+from torchdeal.solvers.distance import CAUTION, MEMORY, SLOWEST, DistanceEstimate, growth_limit, least_squares
 from torchdeal.solvers.result import Evaluation
 
 N, ROUNDING = 6, 1e-14
@@ -51,6 +51,19 @@ def test_one_mode_is_estimated_from_above(q):
     assert float(estimate.contraction) == pytest.approx(q)
     assert true <= float(estimate.relative) < 20 * true
     assert bool(estimate.trusted(now, 1e-3))
+
+
+@pytest.mark.parametrize("error", [0.0, 0.1])
+def test_ill_conditioned_systems_get_larger_estimates(error):
+    """But the error of a solve is known there, too: it is not multiplied."""
+    now = evaluation(torch.zeros(1, N), torch.full((1, N), 0.5), error=error)
+    distances = []
+    for cautious in (False, True):
+        estimate = DistanceEstimate(now.x, torch.tensor([False]), ROUNDING)
+        estimate._ratio = torch.tensor([0.9])
+        estimate.update(now, [], ACTIVE, cautious=cautious)
+        distances.append(float((estimate.relative * now.size).squeeze()) - error)
+    assert distances[1] == pytest.approx(CAUTION * distances[0], rel=1e-5)
 
 
 def test_several_modes_after_enough_steps():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchdeal.solvers import Status, System, solve_fixed_point
+from torchdeal.solvers.distance import CAUTION
 
 N = 12
 
@@ -57,7 +58,8 @@ def test_stopping_early_is_said():
     assert "max_iterations" in str(result.status)
     assert float(result.distance) > 1e-8
     true = float(distance(result.x, solution))
-    assert true / 3 < float(result.distance) < 20 * true  # pessimistic where a step is unlike those before
+    # pessimistic where a step is unlike those before, and where nobody says that the system is well-conditioned
+    assert true / 3 < float(result.distance) < 20 * CAUTION * true
 
 
 @pytest.mark.parametrize("overshoot", [0.5, 0.9, 1.05, 1.3])

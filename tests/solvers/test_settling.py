@@ -4,19 +4,20 @@ import pytest
 import torch
 
 from torchdeal.solvers import Status, System, solve_fixed_point
+from torchdeal.solvers.distance import CAUTION
 from torchdeal.solvers.settling import LOOK_EVERY, Settling
 
 SIZE = 16
 
 
-def still_image(positions, tolerance=1e-3):
+def still_image(positions, tolerance=1e-3, **how):
     """What is given up of images of which only one pixel moves, to these values, one at each look."""
     settling = Settling(1, tolerance)
     found = []
     for look, value in enumerate(positions, 1):
         image = torch.ones(1, 1, SIZE, SIZE, dtype=torch.float64)
         image[0, 0, 5, 11] = value
-        found.append(bool(settling.given_up(look * LOOK_EVERY, image, torch.tensor([True]))))
+        found.append(bool(settling.given_up(look * LOOK_EVERY, image, torch.tensor([True]), **how)))
     return found, settling
 
 
@@ -48,6 +49,15 @@ def test_a_run_that_is_nearly_there_goes_on():
     """Each movement 0.55 of the one before: soon what is left is below the tolerance."""
     steps = [0.1 * 0.55**k for k in range(4)]
     assert not any(still_image(tuple(1 + sum(steps[: k + 1]) for k in range(4)))[0])
+
+
+def test_ill_conditioned_systems_get_less_patience_and_larger_distances():
+    """The same run as above is given up there, at its third look. What shrinks to a twentieth goes on."""
+    steps = [0.1 * 0.55**k for k in range(4)]
+    found, settling = still_image(tuple(1 + sum(steps[: k + 1]) for k in range(3)), patient=False)
+    assert found == [False, False, True]
+    assert float(settling.distance) == pytest.approx(CAUTION * steps[2] * 0.55 / 0.45 / SIZE, rel=4e-3)
+    assert not any(still_image((2.0, 1.05, 1.0025, 1.000125), patient=False)[0])
 
 
 def test_who_asks_for_more_digits_waits_longer():

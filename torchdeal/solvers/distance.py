@@ -23,6 +23,9 @@ RATIO_DROP = 0.8
 # Where T goes back by more than it was moved, the fixed point lies between x and T(x). No plain iteration leads there,
 # but momentum that is taken back does. This contraction says: it is at most as far as the step is long
 OVERSHOOTING = 0.5
+# Where A is ill-conditioned, T may have modes that shrink by 1 % from step to step and are too small to show. So there
+# estimates are so many times what the steps tell (docs/notes/2026-11-when-runs-end.md)
+CAUTION = 3.0
 CREEP = 2 / 3  # power of q: ratios creep up to it, as fast modes die out first. 1/2: 2 % more CG; 1: 3 % less
 
 
@@ -36,6 +39,8 @@ class DistanceEstimate:
       counts, or the one that growing ratios lead to, to the power 2/3.
     * By secants: T is taken to be affine along the last steps. The combination of them that explains the most of d
       leads to the fixed point; for the part of d that it leaves, 20 more steps are assumed.
+
+    Where the system is ill-conditioned, that is multiplied by `CAUTION`.
 
     What is assumed, and can be wrong: the directions in which T contracts slowest have shown themselves in the last
     steps, and T is nearly affine from here to the fixed point. So it is no bound. A mode that is small now and shrinks
@@ -63,8 +68,11 @@ class DistanceEstimate:
         in_any_case = SLOWEST / (1 - SLOWEST) * now.step + now.error <= tolerance * now.size
         return (self.accurate_steps >= ENOUGH) & (self._settled | in_any_case)
 
-    def update(self, now: Evaluation, history: Sequence[Pair], active: Tensor) -> None:
-        """Take in an evaluation; the history is that of the evaluations before, the latest last."""
+    def update(self, now: Evaluation, history: Sequence[Pair], active: Tensor, *, cautious: bool = False) -> None:
+        """Take in an evaluation; the history is that of the evaluations before, the latest last.
+
+        `cautious` where the system is ill-conditioned.
+        """
         update = now.accurate & active
         ratio, secants = self._observed(now, history)
         self._highest = torch.where(update, torch.fmax(ratio, self._highest), torch.nan)
@@ -74,7 +82,7 @@ class DistanceEstimate:
         agree = (ratio <= RATIO_GROWTH * self._ratio) & (ratio >= RATIO_DROP * self._ratio)
         self._settled = update & (agree | negligible | exact)
         slow = contraction**CREEP
-        left = torch.maximum(slow / (1 - slow) * now.step, secants) + now.error
+        left = torch.maximum(slow / (1 - slow) * now.step, secants) * (CAUTION if cautious else 1) + now.error
         distance = torch.where(contraction < 1, left / now.size, torch.inf).masked_fill(exact, 0.0)
         distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
         self.relative = torch.where(active, distance, self.relative)

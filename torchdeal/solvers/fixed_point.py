@@ -113,9 +113,9 @@ def solve_fixed_point(
         now = _evaluate(system, x, b, b_norm, active, accurate, precise, workspace)
         iterations += active
         cg_iterations += now.cg_iterations
-        estimate.update(now, history, active)
+        estimate.update(now, history, active, cautious=not system.well_conditioned)
         momentum.over |= phases.update(now, estimate)
-        given_up = settling.given_up(iteration, now.image, phases.active)
+        given_up = settling.given_up(iteration, now.image, phases.active, patient=system.well_conditioned)
         estimate.relative = torch.where(given_up, settling.distance.to(estimate.relative), estimate.relative)
         phases.give_up(given_up)
         x = momentum.next_iterate(now, history[-1] if history else None, phases.active & (left > 0))

@@ -16,8 +16,8 @@ class Status(Enum):
     CONVERGED = "The estimated distance to the fixed point is below the tolerance."
     MAX_ITERATIONS = "The maximum number of iterations was reached. Raise max_iterations or the tolerance."
     UNSETTLED = (
-        "A part of the image keeps moving, and more iterations would not settle it soon. A larger sigma or lam often "
-        "does; to go on all the same, take this result as the start."
+        "A part of the image still moves, and would take many more iterations to settle, mostly for no visible change. "
+        "A larger sigma or lam often settles it; to go on all the same, take this result as the start."
     )
     STALLED = (
         "The residual is at the limit of the precision and no longer decreases. "

@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.solvers.cg import sample_norms
-from torchdeal.solvers.distance import on_cpu
+from torchdeal.solvers.distance import CAUTION, on_cpu
 from torchdeal.solvers.result import Movement, per_sample_column
 
 LOOK_EVERY = 19  # iterations between two looks; a prime, so that nothing that goes to and fro looks the same each time
 LOOKS = 3  # before a run may be given up; as many as the tolerance has digits, if these are more
 SHRINKING = 0.5  # to this part at most from look to look, if a run is to go on: a tenth takes 63 iterations then
+# The same where A is ill-conditioned. There more iterations hardly change what a person sees
+ILL_CONDITIONED_SHRINKING = 0.1
 VISIBLE = 1e-3  # relative; who asks for less wants to wait, so no run is given up that moves less
 UNKNOWN = 0.9  # movements that shrink by less say nothing about where they end
 SPOT = 9  # side of the square in which the movement is largest
@@ -41,8 +43,11 @@ class Settling:
         self._seen: Tensor | None = None
         self._moved = torch.full((samples,), torch.inf)
 
-    def given_up(self, iteration: int, image: Tensor, active: Tensor) -> Tensor:
-        """The samples that will not settle within about as many iterations as they had, `(B,)`."""
+    def given_up(self, iteration: int, image: Tensor, active: Tensor, *, patient: bool = True) -> Tensor:
+        """The samples that will not settle within about as many iterations as they had, `(B,)`.
+
+        Not `patient`, where the system is ill-conditioned: those that do not settle at once.
+        """
         if iteration % LOOK_EVERY:
             return torch.zeros_like(active)
         before, self._seen = self._seen, image.clone()
@@ -54,7 +59,11 @@ class Settling:
         self._moved = relative
         left = torch.where(shrinking < UNKNOWN, relative * (shrinking / (1 - shrinking)).clamp_min(1), torch.inf)
         after_as_many_again = left * shrinking.clamp_max(1) ** (iteration / LOOK_EVERY)
-        hopeless = active & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
+        if patient:
+            hopeless = active & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
+        else:
+            hopeless = active & (shrinking > ILL_CONDITIONED_SHRINKING)
+            left = CAUTION * left
         if self.tolerance < VISIBLE:
             hopeless &= relative > VISIBLE
         if iteration < self.patience or not bool(hopeless.any()):
