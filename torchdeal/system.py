@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,7 +79,7 @@ class AttentiveSystem:
         # has hardly any there.
         def residual(x: Tensor) -> Tensor:
             assert self.y is not None
-            with together():
+            with self._threads_for_operator():
                 data = self.operator.adjoint(self.y - self.operator.forward(x))
             return data.addcmul(self.lam.to(x.dtype), penalty(x, precise), value=-1)
 
@@ -93,8 +94,12 @@ class AttentiveSystem:
     def _normal(self, p: Tensor) -> Tensor:
         if self.operator.is_identity:
             return p
-        with together():  # another operator may be much work, and does not come in pieces
+        with self._threads_for_operator():
             return self.operator.normal(p)
+
+    def _threads_for_operator(self) -> AbstractContextManager[None]:
+        """All, since it may be much work, and does not come in pieces; but one whose symbol is known is little work."""
+        return together() if self.preconditioning is None else nullcontext()
 
     def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
         if self.preconditioning is None:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from torchdeal.backends.tiles import cut, fast_size, longest, widened
+from torchdeal.backends.tiles import cut, fast_size, grouped, longest, shares, widened
 
 SMOOTH = {2**i * 3**j * 5**k for i in range(1, 12) for j in range(8) for k in range(6)}
 
@@ -27,3 +27,16 @@ def test_a_widened_part_lies_in_the_padded_image():
     image, reach = list(range(10)), 3
     padded = reach * [None] + image + reach * [None]
     assert padded[widened(slice(4, 6), reach)] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("work", [0, 1, 50, 127, 128, 300, 1000, 4290, 100_000])
+def test_shares_are_fair_and_neither_small_nor_large(work):
+    count = shares(work, 128, 320)
+    assert count in (1, 2, 4) or count % 8 == 0
+    assert work <= 320 * count or count < 8
+    assert count <= 1 or work >= 128 * count
+
+
+def test_groups_cover_all():
+    assert grouped(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert grouped(0, 4) == []

@@ -36,3 +36,14 @@ def fast_size(size: int) -> int:
 def grouped(count: int, size: int) -> list[slice]:
     """Groups of `size`, the last of which may be smaller."""
     return [slice(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def shares(work: int, least: int, most: int) -> int:
+    """Into how many equal parts to cut so much work: about `most` at most, unless that is less than `least` each.
+
+    A multiple of eight, or a half or quarter of it: fair to two, four or eight workers.
+    """
+    count = 8 * max(1, -(-work // (8 * most)))
+    while count > 1 and work < count * least:
+        count //= 2
+    return count

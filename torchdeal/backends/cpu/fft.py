@@ -26,14 +26,15 @@ from torchdeal.backends.cpu.mask import MIXING_REACH, TileMasks
 from torchdeal.backends.cpu.spectra import filtered, paired_spectra
 from torchdeal.backends.cpu.winograd import STEP
 from torchdeal.backends.cpu.workers import alone, share
-from torchdeal.backends.tiles import cut, fast_size, grouped, longest, widened
+from torchdeal.backends.tiles import cut, fast_size, grouped, longest, shares, widened
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.boundary import fold, reflect
 from torchdeal.model.filters import KERNEL_SIZE, REACH, Bank, impulse_responses
 
 TILE = 264  # filter responses per side of a tile: with 12 pixels on each side 288 = 2^5 3^2, good for an FFT
 ZERO_TILE = 88  # the last layer has 8 C channels and spectra for each, so tiles must be smaller: 96 with margins
-GROUP = 4  # pairs of filters that are worked on at a time: some milliseconds for the largest tile
+# Complex pixels of filters that are worked on at a time: half a millisecond at least, and what fits into the cache
+LEAST_PIXELS, MOST_PIXELS = 60_000, 350_000
 AT_ONCE = 4  # tiles that workers share, so that they meet less often; more would need more memory
 
 LAST_REACH = KERNEL_SIZE // 2  # how far the last layer of a bank sees
@@ -59,7 +60,10 @@ class FFTBackend(Backend):
         with alone():
             self.correlate = paired_spectra(self._filters(weights.filters), self.size)
             self.correlate /= math.prod(self.size)  # no transform is normalised
-            self.tile_masks = TileMasks(weights, self._filters(weights.mask_filters), mask_size, largest, GROUP)
+            pairs = len(self.correlate)
+            group = -(-pairs // shares(pairs * math.prod(self.size), LEAST_PIXELS, MOST_PIXELS))
+            self.groups = grouped(pairs, group)
+            self.tile_masks = TileMasks(weights, self._filters(weights.mask_filters), mask_size, largest, group)
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Masks:
         with alone():
@@ -92,13 +96,13 @@ class FFTBackend(Backend):
         pairs = F.pad(energy, (0, 0, 0, features % 2)).view(-1, 2, channels) * signs[:, None]
         means = energy.new_zeros(len(squared_mask), features)
         images = energy.new_empty(len(squared_mask), channels, *self.shape)
-        groups = grouped(len(pairs), GROUP)
         for mean, image, tiles in zip(means, images, squared_mask, strict=True):
             for (rows, columns), masks in zip(self._windows(), tiles, strict=True):
                 sums = torch.cat([mask.sum((1, 2)) for mask in masks]) * signs
                 mean += sums.flatten()[:features] / math.prod(self.shape)
                 weighed = (
-                    torch.einsum("phwi,pic->chw", mask, pairs[group]) for mask, group in zip(masks, groups, strict=True)
+                    torch.einsum("phwi,pic->chw", mask, pairs[group])
+                    for mask, group in zip(masks, self.groups, strict=True)
                 )
                 image[:, rows, columns] = sum(weighed)
         return means, images
@@ -137,14 +141,13 @@ class FFTBackend(Backend):
     def _penalties(self, patches: tuple[Tensor, ...], masks: tuple[list[Tensor], ...]) -> list[Tensor]:
         """`W^T M^2 W` of patches `(C', h + 2 reach, w + 2 reach)`, for the responses inside them."""
         spectra = share(lambda patch, _: torch.fft.fft2(patch, self.size), patches)
-        groups = grouped(len(self.correlate), GROUP)
         pieces = [
             (spectrum, self.correlate[group], mask)
             for spectrum, tile in zip(spectra, masks, strict=True)
-            for group, mask in zip(groups, tile, strict=True)
+            for group, mask in zip(self.groups, tile, strict=True)
         ]
         totals = share(lambda piece, _: _weighed(*piece), pieces)
-        by_tile = [totals[some] for some in grouped(len(totals), len(groups))]
+        by_tile = [totals[some] for some in grouped(len(totals), len(self.groups))]
 
         def finish(piece: tuple[Tensor, list[Tensor]], _: int) -> Tensor:
             patch, (total, *others) = piece

@@ -16,14 +16,14 @@ from torch import Tensor
 from torchdeal.backends.cpu.spectra import filtered, paired_spectra
 from torchdeal.backends.cpu.winograd import STEP, TileConvolution, as_phases, transformed_kernels
 from torchdeal.backends.cpu.workers import share
-from torchdeal.backends.tiles import grouped, longest, parts
+from torchdeal.backends.tiles import grouped, longest, parts, shares
 from torchdeal.model import Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.filters import REACH
 from torchdeal.model.spline import PHI_END
 
-MIXED_TILES = 320  # 4 x 4 tiles of all channels that are mixed at a time, about: they should fit into the cache
-BANDS = 8  # of rows of tiles, or a multiple of it: as good for two, four or eight workers
+# 4 x 4 tiles of all channels that are mixed at a time: fewer are slower, each; more do not fit into the cache
+LEAST_TILES, MOST_TILES = 128, 320
 BLOCKS = 8  # groups of filters whose masks are one block of memory, small enough to be used again (32 MB in glibc)
 
 MIXING_REACH = MASK_REACH - REACH
@@ -173,9 +173,8 @@ def _interleave(pairs: Tensor, result: Tensor) -> None:
 
 
 def _bands(rows: int, columns: int) -> list[slice]:
-    """Of rows of tiles: the same number for each of two, four or eight workers, if there are enough rows."""
-    count = BANDS * -(-rows * columns // (BANDS * MIXED_TILES))
-    return parts(rows, count)
+    """Of rows of tiles."""
+    return parts(rows, shares(rows * columns, LEAST_TILES, MOST_TILES))
 
 
 def _grid(size: int) -> int:
