@@ -38,9 +38,9 @@ Told = Callable[[int, int], None]  # how many solves are done, and how many ther
 def uncertainty(rec: Reconstruction, *, probes: int = PROBES, seed: int = 0, callback: Told | None = None) -> Any:
     """The standard deviation of each pixel, in the units and the layout of the image.
 
-    It is the root of the diagonal of `CALIBRATION^2 noise^2 A^-1`. In denoising and inpainting 88 to 92 % of the pixels
+    It is the root of the diagonal of `CALIBRATION^2 noise^2 A^-1`. In denoising and inpainting 87 to 92 % of the pixels
     of the truth are within 1.645 deviations. Where `H` hides detail (blur, missing frequencies) it is too small, by a
-    factor of 1.4 to 2: see docs/trust.md.
+    factor of 1.1 to 1.7: see docs/trust.md.
 
     Args:
         rec: what `reconstruct` returned.

@@ -31,6 +31,7 @@ from torchdeal.reconstruct import reconstruct
 from torchdeal.simulate import measure, measure_counts, measure_impulses
 
 PLAIN, OURS = "least-squares", "noise-model"
+MOST_IMAGES = 20  # the first of a set, unless --limit says something else
 SIZE, QUICK_SIZE = 128, 32
 PEAKS = (4, 10, 30, 100)  # photons for white
 READ_PEAK, READ = 30, 0.05  # Poisson with reading noise
@@ -38,13 +39,13 @@ LEVELS = 5 / 255, 50 / 255  # of a map, from the left to the right
 OTHERS, SHARE = 10 / 255, 0.2  # noise of the other pixels, and the share of impulses
 BLUR = 0.7  # deviation of the Gaussian blur, in pixels: with a wider one, blur and not noise limits what can be had
 PROTOCOL = (
-    f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the images, as they are, "
-    f"or blurred by a Gaussian of deviation {BLUR:g}, the image mirrored at its border. Map: Gaussian noise whose "
-    f"deviation grows from {LEVELS[0] * 255:g} of 255 at the left to {LEVELS[1] * 255:g} at the right. Photons: so "
-    f"many where the image is white; where it is said, with Gaussian noise of {READ:g} of white. Impulses: "
-    f"{SHARE:.0%} of the pixels are black or white, the others have Gaussian noise of {OTHERS * 255:g} of 255. Plain "
-    "least squares are told the mean square of the true noise. Sigma and lam by the rule; in denoising of Gaussian "
-    "noise and photons those that were learned."
+    f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the first {MOST_IMAGES} "
+    f"images of each set, as they are, or blurred by a Gaussian of deviation {BLUR:g}, the image mirrored at its "
+    f"border. Map: Gaussian noise whose deviation grows from {LEVELS[0] * 255:g} of 255 at the left to "
+    f"{LEVELS[1] * 255:g} at the right. Photons: so many where the image is white; where it is said, with Gaussian "
+    f"noise of {READ:g} of white. Impulses: {SHARE:.0%} of the pixels are black or white, the others have Gaussian "
+    f"noise of {OTHERS * 255:g} of 255. Plain least squares are told the mean square of the true noise. Sigma and lam "
+    "by the rule; in denoising of Gaussian noise and photons those that were learned."
 )
 EXPLAINED = (
     "Mean PSNR in dB, with the noise as its model describes it, and with plain least squares that know one number, the "
@@ -106,7 +107,10 @@ def _sets(options: BenchmarkOptions) -> dict[str, Callable[[], list[tuple[str, T
         paths = options.images_at_most(list_images(options.images)) if options.images else []
         return {title: partial(_crops, paths, size) if paths else lambda: [sample_picture(None, 1, size)]}
     paths = {name: list_images(options.folder("test", name)) for name in ("Set12", "BSD68")}
-    return {name: partial(_crops, options.images_at_most(found), size) for name, found in paths.items()}
+    return {
+        name: partial(_crops, options.images_at_most(found)[: options.limit or MOST_IMAGES], size)
+        for name, found in paths.items()
+    }
 
 
 def _crops(paths: Sequence[Path], size: int) -> list[tuple[str, Tensor]]:

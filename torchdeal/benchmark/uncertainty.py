@@ -33,6 +33,7 @@ from torchdeal.reconstruction import Reconstruction
 from torchdeal.uncertainty import CALIBRATION, PROBES, uncertainty
 
 OURS = "deal"
+MOST_IMAGES = 20  # the first of a set, unless --limit says something else
 SIZE, QUICK_SIZE = 64, 32
 SIGMAS = (5.0, 15.0, 25.0, 50.0)
 NOISE = 2.55  # of deblurring, super-resolution and inpainting, on the 0..255 scale
@@ -41,11 +42,11 @@ HALF_WIDTHS = {50: 0.6745, 90: 1.645, 95: 1.960}  # of intervals that hold so ma
 EDGES, FLAT = 0.75, 0.5  # quantiles of the gradient: pixels above the first are edges, those up to the second are flat
 BLOCK = 8  # pixels per side of the squares in which errors are averaged before they are compared with deviations
 PROTOCOL = (
-    f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the images. Noise "
-    f"{NOISE:g} of 255 where no sigma is named; blur by a Gaussian of deviation {BLUR:g}, the image mirrored at its "
-    "border; inpainting: half of the pixels at random; MRI: 4 x, one coil, noise 0.002. Sigma and lam by the rule. "
-    f"Deviations from {PROBES} probes. Edges are the quarter of the pixels of an image with the steepest gradient, "
-    "flat is the half with the lowest."
+    f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the first {MOST_IMAGES} "
+    f"images of each set. Noise {NOISE:g} of 255 where no sigma is named; blur by a Gaussian of deviation {BLUR:g}, "
+    "the image mirrored at its border; inpainting: half of the pixels at random; MRI: 4 x, one coil, noise 0.002. "
+    f"Sigma and lam by the rule. Deviations from {PROBES} probes. Edges are the quarter of the pixels of an image with the "
+    "steepest gradient, flat is the half with the lowest."
 )
 
 Measured = Callable[[str, Tensor, int], PosedProblem]
@@ -83,7 +84,10 @@ def _sets(options: BenchmarkOptions) -> dict[str, Callable[[], list[tuple[str, T
         return {title: partial(_crops, paths, size) if paths else lambda: [sample_picture(None, 1, size)]}
     knees = reported_images(list_images(options.folder("test", "MRI-knee")), KNEES_FOR_TUNING)
     paths = {name: list_images(options.folder("test", name)) for name in ("Set12", "BSD68")} | {"MRI-knee": knees}
-    return {name: partial(_crops, options.images_at_most(found), size) for name, found in paths.items()}
+    return {
+        name: partial(_crops, options.images_at_most(found)[: options.limit or MOST_IMAGES], size)
+        for name, found in paths.items()
+    }
 
 
 def _crops(paths: Sequence[Path], size: int) -> list[tuple[str, Tensor]]:
