@@ -45,8 +45,8 @@ PROTOCOL = (
     f"Crops of {SIZE} x {SIZE} (with --quick {QUICK_SIZE} x {QUICK_SIZE}) from the middle of the first {MOST_IMAGES} "
     f"images of each set. Noise {NOISE:g} of 255 where no sigma is named; blur by a Gaussian of deviation {BLUR:g}, "
     "the image mirrored at its border; inpainting: half of the pixels at random; MRI: 4 x, one coil, noise 0.002. "
-    f"Sigma and lam by the rule. Deviations from {PROBES} probes. Edges are the quarter of the pixels of an image with the "
-    "steepest gradient, flat is the half with the lowest."
+    f"Sigma and lam by the rule. Deviations from {PROBES} probes. Edges are the quarter of the pixels of an image with "
+    "the steepest gradient, flat is the half with the lowest."
 )
 
 Measured = Callable[[str, Tensor, int], PosedProblem]
