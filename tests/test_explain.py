@@ -298,3 +298,9 @@ def test_splines_are_those_of_the_model(gray_double):
             scaled = np.abs(alpha * splines.input)
             assert np.allclose(row[scaled < 3], np.interp(scaled, knots, phi3).clip(0.01, 1)[scaled < 3])
         assert (values[:, -1] == 0.01).all()  # the whole fall is in the figure
+
+
+@pytest.mark.parametrize("ask", [td.explain, td.uncertainty, lambda image: td.sample(image, 1)])
+def test_an_image_is_no_result(ask):
+    with pytest.raises(TypeError, match=r"give what td\.reconstruct returned, not an object of type Tensor"):
+        ask(torch.zeros(1, 1, 8, 8))

@@ -22,7 +22,7 @@ from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.filters import Bank, analysis, impulse_responses
 from torchdeal.model.spline import PHI_END, even_spline
 from torchdeal.precision import full_precision
-from torchdeal.reconstruction import PosedEquation, Reconstruction
+from torchdeal.reconstruction import PosedEquation, Reconstruction, posed_by
 from torchdeal.solvers import conjugate_gradient, sample_norms
 from torchdeal.solvers.cg import inner_products
 from torchdeal.system import seen_by_model
@@ -94,7 +94,7 @@ def explain(reconstruction: Reconstruction) -> Explanation:
 
     Raises ValueError for a result that solves no problem, as of a picture left alone.
     """
-    return Explanation(*reconstruction.posed())
+    return Explanation(*posed_by(reconstruction))
 
 
 @dataclass(frozen=True, eq=False)

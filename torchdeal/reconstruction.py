@@ -62,6 +62,14 @@ class PosedEquation:
         return self.image_format.restore(x * self.scale.view(-1, 1, 1, 1))
 
 
+def posed_by(result: Any) -> tuple[PosedEquation, Tensor]:
+    """The problem of a result and its answer. Raises TypeError for an image, ValueError for what solves no problem."""
+    if not isinstance(result, Reconstruction):
+        kind = type(result).__name__
+        raise TypeError(f"give what td.reconstruct returned, not an object of type {kind}: rec = td.reconstruct(...)")
+    return result.posed()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction(Solution):
     """What `reconstruct` returns: a `Solution`, with what it solves.

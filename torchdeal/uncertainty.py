@@ -23,7 +23,7 @@ from torchdeal.io.measurements import positive_integer
 from torchdeal.model.boundary import Boundary, fold
 from torchdeal.model.filters import REACH, impulse_responses, synthesis
 from torchdeal.precision import full_precision
-from torchdeal.reconstruction import PosedEquation, Reconstruction
+from torchdeal.reconstruction import PosedEquation, Reconstruction, posed_by
 from torchdeal.solvers import System, conjugate_gradient
 from torchdeal.system import as_seen, seen_by_model
 
@@ -104,8 +104,8 @@ class Posterior:
 
     @classmethod
     def of(cls, rec: Reconstruction) -> Posterior:
-        """Of a reconstruction. Raises ValueError for what is none."""
-        equation, x = rec.posed()
+        """Of a reconstruction. Raises TypeError for an image."""
+        equation, x = posed_by(rec)
         with torch.no_grad(), full_precision(x.device):
             weights = equation.weights
             images = seen_by_model(x, weights.filters[0].shape[1])

@@ -13,7 +13,9 @@ FEW = 2
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
-    monkeypatch.setattr(td.reconstruction.Reconstruction, "certificate", lambda rec: certify(rec, steps=FEW))
+    monkeypatch.setattr(
+        td.reconstruction.Reconstruction, "certificate", lambda rec, **how: certify(rec, steps=FEW, **how)
+    )
 
 
 def test_sentences(deal):

@@ -160,3 +160,16 @@ def test_the_kernel_is_needed(deal):
     code, _, err = deal("deblur", "in.png", "out.png")
     assert code == 2
     assert "--kernel" in err
+
+
+def test_a_run_that_does_not_settle_says_what_moves(deal):
+    """A sharp picture was not blurred by that kernel: no answer fits."""
+    save("sharp.png", pixels(size=32))
+    settings = ("--kernel", "motion:7,20", "--model-sigma", 6.5, "--lam", 0.05, "--model", "gray-light", "--json")
+    code, out, err = deal("deblur", "sharp.png", "out.png", *settings)
+    result = only_result(out)
+    assert code == 0
+    assert result["status"] == "UNSETTLED"
+    assert "of the pixels moved by at most" in result["movement"]
+    assert f"did not converge. {result['movement']} A part of the image still moves" in err
+    assert "A larger --model-sigma or --lam often settles it." in err

@@ -122,3 +122,11 @@ def test_parameters_stand_alone(deal, clean):
     assert "leave out --lam and --model-sigma" in deal(*arguments)[2]
     missing = (*arguments[:-3], "gone.json")
     assert "gone.json: no such file" in deal(*missing)[2]
+
+
+def test_parameters_are_for_one_command(deal, clean):
+    Path("found.json").write_text(json.dumps({"problem": "mri", "sigma": 10, "lam": 1.0}))
+    code, _, err = deal("deblur", "clean/a.png", "o.png", "--kernel", "gaussian:1", "--parameters", "found.json")
+    assert code == 1
+    assert "found.json: these parameters were found for deal mri, not for deal deblur" in err
+    assert not Path("o.png").exists()

@@ -9,7 +9,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, get_type_hints
 
@@ -151,15 +151,17 @@ class Settings:
             raise ValueError(f"{self.error_bars}: --error-bars are numbers, not a picture: write .npy or .tif")
         if self.save_degraded and not self.simulate:
             raise ValueError("--save-degraded is what a simulation degrades: use it with --simulate")
-        if self.parameters is not None:
-            if self.lam is not None or self.model_sigma is not None:
-                raise ValueError("--parameters says lam and the sigma of the model: leave out --lam and --model-sigma")
-            sigma, lam = read_parameters(self.parameters)
-            object.__setattr__(self, "model_sigma", sigma)
-            object.__setattr__(self, "lam", lam)
-            object.__setattr__(self, "parameters", None)  # they are known now
+        if self.parameters is not None and (self.lam is not None or self.model_sigma is not None):
+            raise ValueError("--parameters says lam and the sigma of the model: leave out --lam and --model-sigma")
         self._check_noise()
         device_name(self.device)  # raises where it is not there
+
+    def with_parameters_for(self, command: str) -> Settings:
+        """With the sigma and lam that the file of --parameters has, if there is one."""
+        if self.parameters is None:
+            return self
+        sigma, lam = read_parameters(self.parameters, "deblur" if command == "explain" else command)  # of a blur
+        return replace(self, model_sigma=sigma, lam=lam, parameters=None)
 
     def _check_noise(self) -> None:
         counted = self.noise_model is NoiseKind.POISSON
@@ -211,7 +213,7 @@ def with_settings(
             if other_noise and values["sigma"] == sigma:  # the default of --sigma, which is not asked for then
                 values["sigma"] = None
             settings = Settings(**{parameter.name: values.pop(parameter.name) for parameter in shared})  # type: ignore
-            command(**values, settings=settings)
+            command(**values, settings=settings.with_parameters_for(command.__name__))
 
         with_shared_options.__signature__ = signature.replace(parameters=own + shared)  # type: ignore
         return with_shared_options

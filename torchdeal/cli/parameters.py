@@ -18,8 +18,8 @@ def write_parameters(path: Path, about: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def read_parameters(path: Path) -> tuple[float, float]:
-    """Sigma on the 0..255 scale, and lam. Raises ValueError for any other file."""
+def read_parameters(path: Path, command: str | None = None) -> tuple[float, float]:
+    """Sigma on the 0..255 scale, and lam. Raises ValueError for any other file, or one for another command."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; deal tune writes one")
     try:
@@ -31,4 +31,10 @@ def read_parameters(path: Path) -> tuple[float, float]:
             raise ValueError
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ValueError(f"{path}: no parameters: deal tune writes files with sigma and lam") from None
+    if command and held.get("problem", command) != command:
+        found_for = held["problem"]
+        raise ValueError(
+            f"{path}: these parameters were found for deal {found_for}, not for deal {command}: leave --parameters "
+            "out, or find others with deal tune"
+        )
     return sigma, lam

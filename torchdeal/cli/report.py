@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ class FileReport:
     frames: int = 1
     unchanged: bool = False  # whether it was left as it was
     not_converged: Sequence[int] = ()  # the numbers of those frames, from 1
+    movement: str = ""  # what still moved at the end of the run that moved most, as a sentence
     simulation: Quality | None = None
     notes: Sequence[str] = ()  # what of the input could not be kept, what was left unchanged
     certificates: Sequence[dict[str, Any]] = ()  # of each frame: its number, sentences and numbers
@@ -101,17 +102,18 @@ def summarise(job: Job, frames: Sequence[Solved], device: str, seconds: float, n
         frames=len(frames),
         unchanged=all(frame.problem.leave for frame in frames),
         not_converged=[number for number, solution in enumerate(solutions, 1) if not solution.converged],
+        movement=str(worst.movement or "") if worst.status is Status.UNSETTLED else "",
         simulation=_mean([_compare(simulation, x) for simulation, x in simulations if simulation]),
         notes=[*notes, *_what_was_left(frames)],
     )
 
 
-def certificates(frames: Sequence[Solved]) -> list[dict[str, Any]]:
-    """Of what was reconstructed; a frame that was left as it was has none."""
+def certificates(frames: Sequence[Solved], told: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """Of what was reconstructed; a frame that was left as it was has none. `told` hears what is computed."""
     found = []
     for number, frame in enumerate(frames, 1):
         if isinstance(frame.solution, Reconstruction):
-            certificate = frame.solution.certificate()
+            certificate = frame.solution.certificate(callback=told)
             found.append({"frame": number, "sentences": certificate.sentences(), "numbers": certificate.numbers()})
     return found
 
@@ -150,15 +152,16 @@ def show(report: FileReport, quiet: bool) -> None:
     for note in report.notes:
         complain("Note", f"{report.output}: {note}")
     if not report.converged:
-        complain("Warning", f"{report.output} did not converge{_which(report)}. {in_options(report.status)}")
+        words = " ".join(filter(None, (report.movement, in_options(report.status))))
+        complain("Warning", f"{report.output} did not converge{_which(report)}. {words}")
 
 
 def in_options(status: str) -> str:
     """What a status means, and what to do in the words of the command line."""
     words = Status[status].value.replace("max_iterations", "--max-iterations")
     return words.replace(
-        "sigma or lam often does; to go on all the same, take this result as the start.",
-        "--model-sigma or --lam often does.",
+        "sigma or lam often settles it; to go on all the same, take this result as the start.",
+        "--model-sigma or --lam often settles it.",
     )
 
 

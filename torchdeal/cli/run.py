@@ -21,7 +21,7 @@ from torchdeal.cli.jobs import Job, check_outputs
 from torchdeal.cli.memory import check_memory, memory_for
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, Outcome, certificates, close, show, summarise
-from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter
+from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter, waiting
 from torchdeal.estimation import estimate_range
 from torchdeal.fidelity import NoiseModel
 from torchdeal.io.checkpoint import default_weights, load
@@ -163,13 +163,13 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
     with memory_for(f"to write {target}"):
         notes = _write(task, target, solved, kind)
     if settings.error_bars:
-        with memory_for(f"for the error bars of {source}"):
-            write_error_bars(settings.error_bars, solved)
+        with memory_for(f"for the error bars of {source}"), waiting(settings.as_json, "error bars") as told:
+            write_error_bars(settings.error_bars, solved, lambda done, of: told(f"solve {done} of {of}"))
     report = summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
     if not settings.certificate:
         return report
-    with memory_for(f"for the certificate of {source}"):
-        return replace(report, certificates=certificates(solved))
+    with memory_for(f"for the certificate of {source}"), waiting(settings.as_json, "certificate") as told:
+        return replace(report, certificates=certificates(solved, told))
 
 
 def _write(task: Task[Frame, Kind], target: Path, solved: Sequence[Solved], kind: Kind) -> Sequence[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import torch
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from torchdeal import solvers
@@ -110,6 +111,15 @@ def progress_bar(quiet: bool) -> Progress:
         TimeElapsedColumn(),
     )
     return Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal)
+
+
+@contextmanager
+def waiting(quiet: bool, what: str) -> Iterator[Callable[[str], None]]:
+    """A line with a clock while something is computed. What is yielded says how far it is."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda stage: progress.update(task, description=f"{what}: {stage}")
 
 
 def reporter(progress: Progress, label: str, tolerance: float) -> Callable[[solvers.Progress], None]:
