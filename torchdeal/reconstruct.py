@@ -126,7 +126,7 @@ def reconstruct(
     measurements, operator = _beside(model, measurements, operator)
     callback = callback and together()(callback)
     run = Run(positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations), keep_path, callback)
-    with torch.no_grad(), full_precision(measurements.device):
+    with torch.no_grad(), full_precision(measurements.device), steady(measurements):
         _check(operator, measurements, _image_of(operator, measurements), model, channelwise)
         given = _Given(model, operator, measurements, white, image_format, given_sigma, given_lam, backend)
         if given_noise is None:
@@ -179,15 +179,14 @@ class _Given:
         equation = _equation(self.model, operator, y / unit, b, found, scale, self.image_format, self.backend)
         system = equation.system()
         first = self._first_image(start, b, scale)
-        with steady(equation.b):
-            solution = solve_fixed_point(
-                system.precise,
-                equation.b,
-                first,
-                rough=system.rough,
-                workspace=Workspace(Replays().run),
-                **vars(run),
-            )
+        solution = solve_fixed_point(
+            system.precise,
+            equation.b,
+            first,
+            rough=system.rough,
+            workspace=Workspace(Replays().run),
+            **vars(run),
+        )
         refuse_nonfinite(self.operator)
         x, *path = (equation.restored(x) for x in (solution.x, *solution.path))
         return Reconstruction(

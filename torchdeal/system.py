@@ -19,6 +19,7 @@ from torchdeal.operators import Operator
 from torchdeal.solvers import System
 from torchdeal.solvers.preconditioning import Preconditioning
 
+LITTLE = 1 << 16  # numbers of an image for which an operator is left to one thread
 WELL_CONDITIONED = 100.0  # lam up to which a correction in denoising may be solved for with rough penalties
 
 
@@ -79,7 +80,7 @@ class AttentiveSystem:
         # has hardly any there.
         def residual(x: Tensor) -> Tensor:
             assert self.y is not None
-            with self._threads_for_operator():
+            with self._threads_for_operator(x):
                 data = self.operator.adjoint(self.y - self.operator.forward(x))
             return data.addcmul(self.lam.to(x.dtype), penalty(x, precise), value=-1)
 
@@ -94,12 +95,15 @@ class AttentiveSystem:
     def _normal(self, p: Tensor) -> Tensor:
         if self.operator.is_identity:
             return p
-        with self._threads_for_operator():
+        with self._threads_for_operator(p):
             return self.operator.normal(p)
 
-    def _threads_for_operator(self) -> AbstractContextManager[None]:
-        """All, since it may be much work, and does not come in pieces; but one whose symbol is known is little work."""
-        return together() if self.preconditioning is None else nullcontext()
+    def _threads_for_operator(self, p: Tensor) -> AbstractContextManager[None]:
+        """All for large images, since it may be much work, and does not come in pieces.
+
+        One whose symbol is known is little work. For small images threads have more to wait for than to do.
+        """
+        return together() if self.preconditioning is None and p.numel() > LITTLE else nullcontext()
 
     def _preconditioner(self, squared_mask: Any) -> Callable[[Tensor], Tensor] | None:
         if self.preconditioning is None:

@@ -72,6 +72,29 @@ def test_the_number_of_threads_is_left_as_it_was(threads):
     assert torch.get_num_threads() == seen_by_new_thread() == threads
 
 
+def test_other_threads_keep_theirs(threads):
+    """One begins while another one is alone, and ends later."""
+    found, began, over = [], threading.Event(), threading.Event()
+
+    def second():
+        with alone() as count:
+            began.set()
+            over.wait(10)
+            found.append(count)
+        found.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=second)
+    with alone():
+        share(lambda piece, worker: piece, range(8))  # begins threads, too
+        assert seen_by_new_thread() == threads
+        thread.start()
+        assert began.wait(10)
+    over.set()
+    thread.join()
+    assert found == [threads, threads]
+    assert torch.get_num_threads() == seen_by_new_thread() == threads
+
+
 def test_within(threads):
     with alone() as outer:
         assert (outer, torch.get_num_threads()) == (threads, 1)

@@ -59,10 +59,10 @@ def test_rows_say_what_a_direct_call_says(tmp_path, weights):
 
 
 def test_what_counts(tmp_path):
-    good = {"iterations": 60, "distance": 1e-3, "away": 1.5e-3, "psnr": 30.0, "long psnr": 30.04}
+    good = {"status": "CONVERGED", "iterations": 60, "distance": 1e-3, "away": 1.5e-3, "psnr": 30.0, "long psnr": 30.04}
     rows = [
         good,
-        {**good, "iterations": 61},
+        {**good, "iterations": 61, "status": "UNSETTLED"},
         {**good, "away": 1.6e-3},
         {**good, "long psnr": 29.9},
         {**good, "distance": math.inf},
@@ -72,7 +72,7 @@ def test_what_counts(tmp_path):
         results.add(Row("MRI 4x", str(number), "deal", values))
     results.save(tmp_path)
     (section,) = convergence.EXPERIMENT.sections(Results.load(tmp_path / "convergence.json"))
-    assert section.tables[0].rows == [["MRI 4x", "5", "4", "4", "1", "4", "2", "60", "0.10"]]
+    assert section.tables[0].rows == [["MRI 4x", "5", "4", "4", "4", "1", "4", "2", "60", "0.10"]]
 
 
 def test_small_pictures_are_refused(tmp_path):

@@ -61,7 +61,7 @@ def test_gains_are_those_of_the_same_images():
             results.add(Row("cell", image, method, {"psnr": level, "seconds": seconds}))
     (section,) = fidelity.EXPERIMENT.sections(results)
     (table,) = section.tables
-    assert list(table.rows[0]) == ["denoising, map", "25.00", "26.00", "+1.00", "+0.50", "3.0"]
+    assert list(table.rows[0]) == ["denoising, map", "2", "25.00", "26.00", "+1.00", "+0.50", "3.0"]
 
 
 def test_without_rows_there_is_no_table():

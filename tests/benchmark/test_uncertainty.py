@@ -102,8 +102,9 @@ def test_the_table_has_means_over_images_and_levels():
         "denoising, sigma 15",
         "denoising, all of these",
     ]
-    assert [line[2] for line in table.rows] == ["85.0%", "100.0%", "90.0%"]
-    assert [line[5] for line in table.rows] == ["?", "?", "?"]
+    assert [line[1] for line in table.rows] == ["2", "1", "3"]
+    assert [line[3] for line in table.rows] == ["85.0%", "100.0%", "90.0%"]
+    assert [line[6] for line in table.rows] == ["?", "?", "?"]
 
 
 def test_other_methods_have_no_error_bars(command):

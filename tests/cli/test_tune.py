@@ -130,3 +130,27 @@ def test_parameters_are_for_one_command(deal, clean):
     assert code == 1
     assert "found.json: these parameters were found for deal mri, not for deal deblur" in err
     assert not Path("o.png").exists()
+
+
+def test_pairs_of_measured_and_clean_pictures(deal, clean):
+    """What was measured elsewhere is as good as the simulation that it came from."""
+    blur = ("--kernel", "gaussian:1", "--boundary", "reflect", "--sigma", 5, *QUICK)
+    run = deal("deblur", "clean/a.png", "o.png", *blur, "--simulate", "--save-degraded", "measured.png")
+    assert run[0] == 0, run[2]
+    Path("measured").mkdir()
+    Path("measured.png").rename("measured/a.png")
+    assert deal("tune", "deblur", "clean/a.png", "simulated.json", *blur)[0] == 0
+    assert deal("tune", "deblur", "clean/a.png", "pairs.json", *blur, "--measured", "measured")[0] == 0
+    one, other = (json.loads(Path(name).read_text()) for name in ("simulated.json", "pairs.json"))
+    assert other["automatic_psnr"] == pytest.approx(one["automatic_psnr"], abs=0.1)  # it was rounded to 8 bits
+    assert other["psnr"] >= other["automatic_psnr"]
+
+
+def test_pairs_must_fit(deal, clean):
+    Path("measured").mkdir()
+    arguments = ("tune", "deblur", "clean/a.png", "o.json", "--kernel", "gaussian:1", "--measured", "measured")
+    assert "a.png: no such file; --measured has a file for each clean picture" in deal(*arguments)[2]
+    save("measured/a.png", pixels(size=24))
+    assert "does not have the size" in deal(*arguments)[2]
+    assert "--measured is for deblur and upscale" in deal("tune", "inpaint", "clean", "o.json", *arguments[-2:])[2]
+    assert not Path("o.json").exists()

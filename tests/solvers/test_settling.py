@@ -60,6 +60,11 @@ def test_ill_conditioned_systems_get_less_patience_and_larger_distances():
     assert not any(still_image((2.0, 1.05, 1.0025, 1.000125), patient=False)[0])
 
 
+def test_who_is_near_enough_is_not_given_up():
+    """It moves by a third of what it did, and 3 times what is left is below the tolerance: the steps decide."""
+    assert not any(still_image((1.0, 1 + 3e-4 * SIZE, 1 + 4e-4 * SIZE), patient=False)[0])
+
+
 def test_who_asks_for_more_digits_waits_longer():
     positions = (3.0, 1.0, 3.0, 1.0, 3.0, 1.0)
     assert still_image(positions, tolerance=1e-5)[0] == [False] * 4 + [True] * 2

@@ -152,7 +152,7 @@ class Fidelity(Comparison):
     def sections(self, results: Results) -> Iterator[Section]:
         for title, columns in results.tables().items():
             lines = [line for cell, name in columns.items() if (line := _line(results, name, cell))]
-            head = ["noise", "least squares", "noise model", "gain", "least gain", "times as long"]
+            head = ["noise", "images", "least squares", "noise model", "gain", "least gain", "times as long"]
             yield Section(f"Other noise: {title}", EXPLAINED, [Table(head, lines)] if lines else [])
 
 
@@ -180,7 +180,7 @@ def _line(results: Results, name: str, cell: str) -> list[str]:
     times = math.exp(fmean(math.log(more["seconds"] / less["seconds"]) for less, more in pairs))
     shown = [f"{level:.2f}" for level in levels]
     shown = [Best(text) if level == max(levels) else text for text, level in zip(shown, levels, strict=True)]
-    return [name, *shown, f"{fmean(gains):+.2f}", f"{min(gains):+.2f}", f"{times:.1f}"]
+    return [name, str(len(images)), *shown, f"{fmean(gains):+.2f}", f"{min(gains):+.2f}", f"{times:.1f}"]
 
 
 EXPERIMENT = Fidelity("Noise that is not white and Gaussian, beside plain least squares.", cells, PROTOCOL)

@@ -147,9 +147,9 @@ class AutomaticParameters(Comparison):
 
 EXPLAINED = (
     "PSNR in dB with the sigma and lam that are chosen automatically, and with the best pair for each image; means. "
-    "Loss: the difference, its mean and its largest value. Sigmas are medians, on the 0..255 scale. Lam is relative "
-    "to what the rule has for the best sigma. Cost: seconds for choosing and reconstructing, as a multiple of "
-    "reconstructing alone; the median."
+    "Loss: the difference, its mean and its largest value. Sigmas are medians, on the 0..255 scale. The best lam "
+    "is divided by what the rule would have for the best sigma. Cost: seconds for choosing and reconstructing, as a "
+    "multiple of reconstructing alone; the median."
 )
 
 

@@ -126,7 +126,7 @@ class ErrorBars(Comparison):
             denoising = [cell for cell, name in columns.items() if name.startswith(DENOISING)]
             if len(denoising) > 1:
                 lines.insert(len(denoising), _line(results, "denoising, all of these", denoising))
-            head = ["problem", *(f"{level} %" for level in HALF_WIDTHS), "90 %, edges", "90 %, flat"]
+            head = ["problem", "images", *(f"{level} %" for level in HALF_WIDTHS), "90 %, edges", "90 %, flat"]
             head += ["factor for 90 %", "correlation, squares", "rank correlation", "cost"]
             yield Section(f"Error bars: {title}", EXPLAINED, [Table(head, lines)] if lines else [])
 
@@ -193,7 +193,7 @@ def _line(results: Results, name: str, cells: Sequence[str]) -> list[str]:
     shares = [mean(key) for key in (*(f"all {level}" for level in HALF_WIDTHS), "edges 90", "flat 90")]
     others = [mean(key) for key in ("factor", "squares", "ranks", "cost")]
     shown = [*("?" if share is None else f"{share:.1%}" for share in shares)]
-    return [name, *shown, *("?" if value is None else number(value) for value in others)]
+    return [name, str(len(rows)), *shown, *("?" if value is None else number(value) for value in others)]
 
 
 EXPERIMENT = ErrorBars("Error bars: how many pixels of the truth lie within the stated intervals.", cells, PROTOCOL)

@@ -41,7 +41,10 @@ EXAMPLES = (
 
 
 @with_settings(
-    without=("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", *PICTURE_NOISE)
+    without=(
+        *("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", "parameters"),
+        *PICTURE_NOISE,
+    )
 )
 def explain(
     picture: Annotated[Path, typer.Argument(metavar="IN", help="The picture to denoise, or to deblur.")],

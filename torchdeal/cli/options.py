@@ -160,7 +160,7 @@ class Settings:
         """With the sigma and lam that the file of --parameters has, if there is one."""
         if self.parameters is None:
             return self
-        sigma, lam = read_parameters(self.parameters, "deblur" if command == "explain" else command)  # of a blur
+        sigma, lam = read_parameters(self.parameters, command)
         return replace(self, model_sigma=sigma, lam=lam, parameters=None)
 
     def _check_noise(self) -> None:

@@ -22,8 +22,8 @@ from torchdeal.cli.memory import memory_for
 from torchdeal.cli.mri import ACCELERATION, CENTRE, SimulatedScan
 from torchdeal.cli.options import Settings, with_settings
 from torchdeal.cli.parameters import read_parameters, write_parameters
-from torchdeal.cli.pictures import PictureTask
-from torchdeal.cli.run import Problem, Solved, Task, solve
+from torchdeal.cli.pictures import WHITE, PictureTask
+from torchdeal.cli.run import Problem, Simulation, Solved, Task, solve
 from torchdeal.cli.shared import messages, print_json, progress_bar
 from torchdeal.cli.upscale import DEFAULT_STD, Upscaling
 from torchdeal.extras import optional
@@ -44,6 +44,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "[bold]deal tune deblur clean/ deblur.json --kernel gaussian:1.6 --sigma 2.55[/bold]\n\n"
     "[bold]deal deblur blurred.png sharp.png --kernel gaussian:1.6 --parameters deblur.json[/bold]\n\n"
+    "[bold]deal tune deblur sharp/ deblur.json --kernel kernel.npy --measured blurred/[/bold]\n\n"
     "[bold]deal tune mri knees/ mri.json --acceleration 8 --centre 0.04 --plot surface.png[/bold]"
 )
 
@@ -93,6 +94,14 @@ def tune(
     acceleration: Annotated[float, typer.Option(help="With mri: one of so many columns is measured.")] = ACCELERATION,
     centre: Annotated[float, typer.Option(help="With mri: the share of columns in the middle.")] = CENTRE,
     angles: Annotated[int, typer.Option(min=1, max=4096, help="With ct: how many, equally spaced over 180.")] = 60,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With deblur and upscale: what was measured of the clean pictures, as files of the same names. "
+            "Default: it is simulated.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to draw PSNR against sigma and lam (.png, .pdf, .svg).")
     ] = None,
@@ -104,12 +113,15 @@ def tune(
         raise ValueError("give clean pictures and then the file to write: CLEAN... FILE")
     *inputs, out = paths
     sources = pictures_in(inputs, settings.recursive)
-    refuse_overwriting([path for path in (out, plot) if path], [*sources, *([Path(kernel)] if kernel else [])])
+    pairs = [(source, measured / source.name) for source in sources] if measured else []
+    reads = [*sources, *(other for _, other in pairs), *([Path(kernel)] if kernel else [])]
+    refuse_overwriting([path for path in (out, plot) if path], reads)
     _check_places(out, plot, problem)
     if plot:
         optional("matplotlib", "the plot", "benchmark")  # better before the work than after
     task = _task(problem, settings, kernel, boundary, scale, missing, acceleration, centre, angles)
-    found, automatic = ParameterSearch(task, _posed(task, sources)).run()
+    problems = _paired(task, pairs) if measured else _posed(task, sources)
+    found, automatic = ParameterSearch(task, problems).run()
     about = {"problem": problem.value, "images": len(sources), "automatic_psnr": automatic, **found.as_json()}
     write_parameters(out, about)
     if plot:
@@ -169,6 +181,28 @@ def _posed(task: Task, sources: Sequence[Path]) -> list[Problem]:
         for frame in frames:
             seeded = replace(task, settings=replace(task.settings, seed=(task.settings.seed + len(problems)) % 2**63))
             problems.append(seeded.pose(frame))
+    return problems
+
+
+def _paired(task: Task, pairs: Sequence[tuple[Path, Path]]) -> list[Problem]:
+    """A problem for each measured frame, with the clean one to compare its answers with."""
+    if not isinstance(task, Deblurring | Upscaling):
+        raise ValueError("--measured is for deblur and upscale: leave it out, and the measurements are simulated")
+    measuring = replace(task, settings=replace(task.settings, simulate=False))
+    problems: list[Problem] = []
+    for clean_path, measured_path in pairs:
+        if not measured_path.is_file():
+            raise FileNotFoundError(f"{measured_path}: no such file; --measured has a file for each clean picture")
+        with memory_for(f"to read {clean_path}"):
+            (clean, _), (measured, _) = measuring.read(clean_path), measuring.read(measured_path)
+        shapes = [[*frame.shape[:2], *(task.magnification * side for side in frame.shape[2:])] for frame in measured]
+        if shapes != [list(frame.shape) for frame in clean]:
+            raise ValueError(
+                f"{measured_path}: it does not have the size, frames and channels that {clean_path} asks for"
+            )
+        for frame, truth in zip(measured, clean, strict=True):
+            simulation = Simulation(truth, frame, "measured", WHITE)
+            problems.append(replace(measuring.pose(frame), simulation=simulation))
     return problems
 
 

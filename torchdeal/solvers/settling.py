@@ -62,8 +62,8 @@ class Settling:
         if patient:
             hopeless = active & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
         else:
-            hopeless = active & (shrinking > ILL_CONDITIONED_SHRINKING)
             left = CAUTION * left
+            hopeless = active & (shrinking > ILL_CONDITIONED_SHRINKING) & (left > self.tolerance)
         if self.tolerance < VISIBLE:
             hopeless &= relative > VISIBLE
         if iteration < self.patience or not bool(hopeless.any()):

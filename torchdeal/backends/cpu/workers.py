@@ -41,9 +41,9 @@ def alone() -> Iterator[int]:
     if threads is not None:
         yield threads
         return
-    threads = _local.threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads = torch.get_num_threads()
     try:
+        _be_alone(threads)
         yield threads
     finally:
         _local.threads = None
@@ -62,8 +62,22 @@ def together() -> Iterator[None]:
     try:
         yield
     finally:
-        _local.threads = threads
-        torch.set_num_threads(1)
+        _be_alone(threads)
+
+
+def _be_alone(threads: int) -> None:
+    """Torch has one thread here from now on, and still so many in threads that begin later."""
+    _local.threads = threads
+    torch.set_num_threads(1)
+    _set_for_later_threads(threads)
+
+
+def _set_for_later_threads(threads: int) -> None:
+    """Without a change here: so another thread does it."""
+    setter = threading.Thread(target=torch.set_num_threads, args=(threads,))
+    with contextlib.suppress(RuntimeError):  # no thread can begin: then there are no later ones
+        setter.start()
+        setter.join()
 
 
 def steady(image: Tensor) -> AbstractContextManager[Any]:
@@ -146,7 +160,7 @@ class _Pool:
             return [self._executor.submit(queue.help, worker) for worker in range(1, helpers + 1)]
 
     def _begin(self, size: int) -> None:
-        """New threads. All have begun when this returns, since each changes the number of threads for later ones."""
+        """New threads. Each changes the number of threads for later ones: so all have begun when that is set again."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
@@ -161,9 +175,11 @@ class _Pool:
             executor.shutdown(wait=False)
             raise
         self._executor, self._size = executor, size
+        _set_for_later_threads(_local.threads)
 
 
 def _begin_worker(present: threading.Barrier) -> None:
+    torch.get_num_threads()  # once in a thread this sets the number for later ones: not after the next line
     torch.set_num_threads(1)
     present.wait()
 
