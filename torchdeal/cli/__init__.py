@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import torchdeal
+from torchdeal.cli import app as page
 from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, tune, upscale
 from torchdeal.cli.benchmark import benchmark
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, messages, print_json
@@ -37,6 +38,7 @@ app.command(
     add_help_option=False,  # --help is that of its own parser
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(benchmark)
+app.command(name="app", epilog=page.EXAMPLES)(page.app)
 app.command()(info.info)
 
 

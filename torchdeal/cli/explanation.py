@@ -97,7 +97,7 @@ class Story:
         chosen = dict(zip(wanted, [""] * len(wanted), strict=True)) or {
             pixel: kind for kind, pixel in telling_pixels(brightness).items()
         }
-        means = explanation.rows([_place(solved, pixel) for pixel in chosen])
+        means = explanation.rows([place_in_solution(solved, pixel) for pixel in chosen])
         explained = [
             ExplainedPixel(kind, pixel, float(brightness[pixel]), mean)
             for (pixel, kind), mean in zip(chosen.items(), means, strict=True)
@@ -255,7 +255,7 @@ class Story:
         return Passage("How a mask follows from what is found", sentences, curves=curves, folded=True)
 
 
-def _place(solved: Solved, pixel: Pixel) -> Pixel:
+def place_in_solution(solved: Solved, pixel: Pixel) -> Pixel:
     """Which pixel of the solution one of the picture is: a border may have been cut off."""
     height, width = solved.solution.x.shape[-2:]
     numbers = torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width)

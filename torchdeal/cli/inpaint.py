@@ -92,7 +92,7 @@ def inpaint(
 ) -> None:
     """Fill in missing pixels, in gray or colour."""
     source, mask_name, target = _arguments(paths, mask)
-    task = Inpainting(settings, mask_name, _masks(mask_name, settings))
+    task = Inpainting(settings, mask_name, masks_for(mask_name, settings))
     is_file = mask_name != ALPHA and not mask_name.startswith(RANDOM)
     run(task, picture_jobs([source, target]), reads=[Path(mask_name)] if is_file else [])
 
@@ -121,7 +121,7 @@ def _arguments(paths: list[Path], mask: str | None) -> tuple[Path, str, Path]:
     raise ValueError("give a picture, its mask and the output: IN MASK OUT, or IN OUT with --mask")
 
 
-def _masks(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
+def masks_for(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
     """What is known of a picture: by the file, or at random."""
     if name == ALPHA:
         if settings.simulate:
