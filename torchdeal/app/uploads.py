@@ -63,7 +63,8 @@ class Upload:
         for path in (self.path, self.path.with_name("part.tif")):
             error = error.replace(str(path), self.name)
         error = error.replace(str(self.path.parent), "").replace("--", "")
-        return error[:1].upper() + error[1:] + ("" if error.endswith(".") else ".")
+        first = error[:1] if error.startswith(self.name) else error[:1].upper()
+        return first + error[1:] + ("" if error.endswith(".") else ".")
 
     def part(self, side: int | None) -> Upload:
         """The middle of the picture, at most so many pixels high and wide; all of it if None."""

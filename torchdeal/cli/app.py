@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import webbrowser
@@ -11,9 +12,11 @@ import typer
 
 from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, say
 from torchdeal.extras import optional
+from torchdeal.io.formats import MOST_VALUES_VARIABLE
 
 PORT = 8765
 PASSWORD_VARIABLE = "TORCHDEAL_PASSWORD"
+MOST_VALUES = 200_000_000  # of a picture that somebody brings, before a part of it is taken: 65 megapixels in colour
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -46,6 +49,7 @@ def app(
     from torchdeal.app.server import Limits, create
     from torchdeal.app.serving import listening, serve
 
+    os.environ.setdefault(MOST_VALUES_VARIABLE, str(MOST_VALUES))
     open_to_others = not is_loopback(host)
     if open_to_others and not password:
         password = secrets.token_urlsafe(9)
