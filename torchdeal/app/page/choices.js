@@ -80,6 +80,7 @@ export class Choices {
     find("simulate").checked = true;
     find("mask-kind").querySelector("[value=random]").disabled = false;
     if (this.goal === "inpaint") find("mask-kind").value = "random";
+    if (this.goal === "deblur") find("boundary").value = "circular"; // many times faster, and right for a simulation
     this.forget();
     this.update();
   }
@@ -87,6 +88,7 @@ export class Choices {
   forUpload(picture) {
     const measured = ["mri", "ct"].includes(this.goal);
     find("simulate").checked = measured && picture.picture;
+    if (this.goal === "deblur") find("boundary").value = "valid";
     this.forget();
     this.update();
   }

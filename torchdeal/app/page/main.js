@@ -133,6 +133,7 @@ async function start() {
     await sendBoards();
     facts.begin();
     find("mask-board").hidden = true;
+    if (!matchMedia("(min-width: 60rem)").matches) find("result").scrollIntoView(); // it is far below on a phone
     busy(true);
     const told = await api.order(choices.wish());
     if (number === ordered) await update(told);
@@ -272,7 +273,8 @@ async function begin() {
     known = await api.about();
     find("formats").textContent = `${known.suffixes.join(" ")}, up to ${known.megabytes} MiB`;
     find("minutes").textContent = known.minutes;
-    find("weights").value = known.device === "cpu" ? "light" : "full";
+    if (known.device !== "cpu") Object.assign(find("weights"), { value: "full" });
+    else find("tolerance").value = "0.01"; // looks the same, in half the time
     const local = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
     if (!local) find("place").textContent = "Everything runs on the machine that this page comes from; nothing goes further.";
     showSamples();
