@@ -127,7 +127,7 @@ class Desk:
         name = request.query_params.get("name", "")
         path = await receive(request.stream(), visit.folder, suffix_of(name, role), self._limits.megabytes * 2**20)
         try:
-            upload = await run_in_threadpool(opened, path, name)
+            upload = await run_in_threadpool(opened, path, name, role)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -127,7 +127,7 @@ async def receive(body: AsyncIterable[bytes], folder: Path, suffix: str, most: i
     return path
 
 
-def opened(path: Path, name: str) -> Upload:
+def opened(path: Path, name: str, role: str = "picture") -> Upload:
     """What is in a file. Raises UploadError where that is neither one picture nor k-space."""
     upload = Upload(shown_name(name), path)
     if path.suffix in SCANS or (path.suffix == ".npy" and _is_complex(path)):
@@ -143,7 +143,7 @@ def opened(path: Path, name: str) -> Upload:
             f"{upload.name} holds several pictures or channels; the page takes one picture, gray or of three colours, "
             "and the commands take all."
         )
-    if min(image.size) < SMALLEST_SIDE:
+    if role == "picture" and min(image.size) < SMALLEST_SIDE:
         raise UploadError(f"{upload.name} is too small: at least {SMALLEST_SIDE} pixels each way are needed.")
     if image.pixels.ndim == 4:
         image = replace(image, pixels=image.pixels[0], dimensions=())
