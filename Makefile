@@ -1,4 +1,5 @@
 # make demo   set up, then denoise a gray and a colour picture that ship with scikit-image
+# make app    set up, then open the page in the browser
 # make test   set up, then run the tests
 # make test-deepinv   the same for the tests with DeepInverse, in an environment of its own
 # make lint   style and types
@@ -10,10 +11,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEEPINV := .venv-deepinv
 
-.PHONY: demo test test-deepinv lint results clean
+.PHONY: demo app test test-deepinv lint results clean
 
 demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
+
+app: $(READY)
+	$(BIN)/deal app
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -15,7 +15,20 @@ import torchdeal as td
 from torchdeal.operators import Blur, MultiCoilFourier
 
 EVERY = [*PAGES, *NOTES]
-COMMANDS = ("benchmark", "ct", "deblur", "denoise", "explain", "info", "inpaint", "mri", "train", "tune", "upscale")
+COMMANDS = (
+    "app",
+    "benchmark",
+    "ct",
+    "deblur",
+    "denoise",
+    "explain",
+    "info",
+    "inpaint",
+    "mri",
+    "train",
+    "tune",
+    "upscale",
+)
 WITH_EXAMPLES = [page for page in PAGES if examples(page) and page != ELSEWHERE]
 
 

@@ -184,6 +184,18 @@ def test_missing_parts_are_painted(enter):
     assert "deal inpaint photo.png mask.png whole.png" in page.inner_text("#command")
 
 
+def test_another_choice_takes_the_old_result_away(enter):
+    page = enter()
+    choose(page, "inpaint")
+    page.locator("#samples button").first.click()
+    done(page)
+    page.select_option("#mask-kind", "brush")
+    page.locator("#status", has_text="Paint over").wait_for()
+    page.wait_for_timeout(600)  # an answer to an older question could still arrive
+    assert page.is_hidden("#facts")
+    assert page.is_visible("#mask-board")
+
+
 def test_a_kernel_is_drawn_by_the_keyboard(enter):
     page = enter()
     bring(page, as_file(noisy_pixels(size=32, sigma=3)))

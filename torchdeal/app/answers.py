@@ -228,12 +228,14 @@ def pixel_of(answer: Answer, row: int, column: int) -> Callable[[Errand], dict[s
         explained = ExplainedPixel("", (row, column), value, mean)
         weights = _as_large(explained.weights, (height, width))
         answer.pictures["weights"] = answer.looks.weights(weights)
+        largest = None
         sentences = [f"Its value is {value:.1f}, where white is 255."]
         if answer.wish.goal in MEASURED_PIXELS:
             sentences.append(explained.noise())
+            largest = float(np.abs(weights).max())
         else:
             sentences.append("The weights are those of the plain back-projection of the measurements.")
-        return {"row": row, "column": column, "sentences": sentences, "largest": float(np.abs(weights).max())}
+        return {"row": row, "column": column, "sentences": sentences, "largest": largest}
 
     return work
 

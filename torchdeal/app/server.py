@@ -24,7 +24,7 @@ from torchdeal.app.answers import Answer, Maker
 from torchdeal.app.errands import UNFORESEEN, BusyError, Errand, Errands, State
 from torchdeal.app.guard import Guard
 from torchdeal.app.uploads import ROLES, TooLargeError, Upload, opened, receive, suffix_of
-from torchdeal.app.visits import TOKEN, Visit, Visits
+from torchdeal.app.visits import TOKEN, Guest, Visits
 from torchdeal.app.wishes import Wish
 from torchdeal.cli.shared import complain
 from torchdeal.io import files
@@ -208,13 +208,13 @@ class Desk:
         name = f"{stem}-{answer.recipe.result}"
         return FileResponse(answer.file, filename=name, content_disposition_type="attachment")
 
-    def _visit(self, request: Request) -> Visit:
+    def _visit(self, request: Request) -> Guest:
         visit = self.visits.find(_token(request))
         if visit is None:
             raise NotThereError(GONE)
         return visit
 
-    def _told(self, visit: Visit) -> dict[str, Any]:
+    def _told(self, visit: Guest) -> dict[str, Any]:
         picture = visit.uploads.get("picture")
         return {
             "picture": picture and picture.about(),
@@ -288,13 +288,13 @@ def _whole(values: Any, name: str) -> int:
     return value
 
 
-def _picture(visit: Visit) -> Upload:
+def _picture(visit: Guest) -> Upload:
     if "picture" not in visit.uploads:
         raise NotThereError("There is no picture yet: choose one first.")
     return visit.uploads["picture"]
 
 
-def _answer(visit: Visit) -> Answer:
+def _answer(visit: Guest) -> Answer:
     if visit.order is None or visit.order.state is not State.DONE:
         raise NotThereError("There is no result yet.")
     return visit.order.result

@@ -19,7 +19,7 @@ MINUTES = 15
 
 
 @dataclass(eq=False)
-class Visit:
+class Guest:
     """One page that is open."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Visits:
 
     def __init__(self, minutes: float = MINUTES):
         self._root = tempfile.TemporaryDirectory(prefix="deal-app-", ignore_cleanup_errors=True)
-        self._open: dict[str, Visit] = {}
+        self._open: dict[str, Guest] = {}
         self._lock = threading.Lock()
         self._seconds = 60 * minutes
 
@@ -69,21 +69,21 @@ class Visits:
     def root(self) -> Path:
         return Path(self._root.name)
 
-    def find(self, token: str) -> Visit | None:
+    def find(self, token: str) -> Guest | None:
         """The visit, which is then known to go on."""
         visit = self._open.get(token)
         if visit is not None:
             visit.seen = time.monotonic()
         return visit
 
-    def begin(self, token: str) -> Visit:
+    def begin(self, token: str) -> Guest:
         """The visit of this token, a new one if there is none. Raises BusyError if there are too many."""
         with self._lock:
             visit = self.find(token)
             if visit is None:
                 if len(self._open) >= MOST_VISITS:
                     raise BusyError("Too many pages are open. Try again in a few minutes.")
-                visit = self._open[token] = Visit(Path(tempfile.mkdtemp(dir=self.root)))
+                visit = self._open[token] = Guest(Path(tempfile.mkdtemp(dir=self.root)))
         return visit
 
     def end(self, token: str) -> None:

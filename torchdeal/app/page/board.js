@@ -4,7 +4,7 @@ export class Board {
   // `colour` is what is painted; `size` tells the width of the brush; `changed` is called after each stroke.
   constructor(canvas, { colour, size, erase = () => false, changed = () => {} }) {
     Object.assign(this, { canvas, colour, size, erase, changed, last: null, cursor: null });
-    this.pen = canvas.getContext("2d");
+    this.pen = canvas.getContext("2d", { willReadFrequently: true });
     canvas.addEventListener("pointerdown", (event) => this.begin(event));
     canvas.addEventListener("pointermove", (event) => this.last && this.stroke(this.place(event)));
     for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => this.end());

@@ -126,7 +126,7 @@ export class Facts {
   async present(view) {
     const result = JSON.parse(this.shown[view]), { alt, kind, about } = VIEWS[view];
     const digits = (value) => Number(value.toPrecision(2));
-    const [low, high] = view === "weights" ? ["subtracted", `added, up to ${(100 * result.largest).toPrecision(2)} %`]
+    const [low, high] = view === "weights" ? ["subtracted", result.largest == null ? "added" : `added, up to ${(100 * result.largest).toPrecision(2)} %`]
       : view === "mask" ? [`${digits(result.low)}, protected`, `${digits(result.high)}, smoothed`] : [digits(result.low), digits(result.high)];
     find("legend-low").textContent = low;
     find("legend-high").textContent = high;

@@ -13,7 +13,8 @@ const find = (id) => document.getElementById(id);
 let known = { samples: [], pixels: 2 ** 20, device: "cpu" };
 let picture = null; // what was brought
 let state = { order: null, questions: {} };
-let polling = false, ordered = 0;
+let polling = false;
+let ordered = 0; // answers to what was asked before do not count
 
 const stage = new Stage({ clicked: askPixel });
 const facts = new Facts(stage, { ask });
@@ -73,6 +74,7 @@ async function bringSample(name) {
 }
 
 function brought(about) {
+  ordered++;
   picture = about;
   state = { order: null, questions: {} };
   facts.hide();
@@ -107,6 +109,7 @@ async function changed(control) {
   if (control.id === "mask-file" || control.id === "kernel-file") return;
   const shows = ["goal", "simulate"].includes(control.name || control.id) || ["part", "mask-kind"].includes(control.id);
   if (picture && shows) {
+    ordered++;
     await attempt(api.cancel);
     facts.hide();
     state = { order: null, questions: {} };
