@@ -120,6 +120,17 @@ def test_a_second_person_waits_and_is_told(client, person):
     client.post(f"{second.visit}/leave")
 
 
+def test_what_nobody_asks_for_is_removed(client):
+    desk = client.app.state.desk
+    silent = Visitor(client, 2)
+    silent.bring(as_file(noisy_pixels(size=16)))
+    guest = desk.visits.find(f"{2:032x}")
+    guest.seen -= 60 * 16
+    desk.visits.tidy()
+    assert not guest.folder.exists()
+    assert client.get(silent.visit).status_code == 404
+
+
 def test_what_a_person_brought_is_removed_with_the_visit(client, person):
     folder = client.app.state.desk.visits.root
     person.bring(as_file(noisy_pixels(size=16)))

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from torchdeal.app.uploads import Upload
+from torchdeal.app.uploads import PART, Upload
 from torchdeal.app.wishes import BRUSH, FILE, Goal, Wish
 from torchdeal.cli.pictures import WHITE
 from torchdeal.cli.run import Problem
@@ -43,7 +43,7 @@ class Recipe:
 
     @property
     def is_part(self) -> bool:
-        return self.picture.path.name == "part.tif"
+        return self.picture.path.name.startswith(PART)
 
     @property
     def result(self) -> str:

@@ -155,7 +155,7 @@ class Desk:
         side = request.query_params.get("part", "")
         part = min(int(side), 2**14) if side.isdecimal() and len(side) < 6 else None
         picture = _picture(self._visit(request))
-        return Response(await run_in_threadpool(lambda: picture.part(part).preview()), media_type="image/png")
+        return Response(await run_in_threadpool(lambda: picture.middle(part).preview()), media_type="image/png")
 
     async def order(self, request: Request) -> Response:
         """Begin with the picture; what was done before is cancelled and forgotten."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ SCANS = (".h5", ".mrd", ".npz")  # k-space: measurements that are no picture
 ROLES = ("picture", "kernel", "mask")
 LONGEST_NAME = 80
 SMALLEST_SIDE = 8
+PART = "part-"  # how files with parts of pictures begin
 
 
 class UploadError(ValueError):
@@ -60,23 +62,28 @@ class Upload:
 
     def in_words(self, error: str) -> str:
         """An error of the library for the page: with the name that the person knows, and without dashes of options."""
-        for path in (self.path, self.path.with_name("part.tif")):
-            error = error.replace(str(path), self.name)
+        error = re.sub(re.escape(str(self.path.parent)) + r"[\\/][\w.-]+\.\w+", lambda found: self.name, error)
         error = error.replace(str(self.path.parent), "").replace("--", "")
         first = error[:1] if error.startswith(self.name) else error[:1].upper()
         return first + error[1:] + ("" if error.endswith(".") else ".")
 
-    def part(self, side: int | None) -> Upload:
-        """The middle of the picture, at most so many pixels high and wide; all of it if None."""
+    def middle(self, side: int | None) -> Upload:
+        """The middle of the picture, at most so many pixels high and wide; all of it if None. It has no file."""
         if side is None or self.image is None or max(self.image.size) <= side:
             return self
         height, width = self.image.size
         top, left = max(height - side, 0) // 2, max(width - side, 0) // 2
         pixels = self.image.pixels[top : top + side, left : left + side]
-        cut = replace(self.image, pixels=np.ascontiguousarray(pixels))
-        path = self.path.with_name("part.tif")  # holds pixels of any kind
-        files.write(path, cut)
-        return replace(self, path=path, image=cut)
+        return replace(self, image=replace(self.image, pixels=np.ascontiguousarray(pixels)))
+
+    def part(self, side: int | None) -> Upload:
+        """The same, in a file of its own."""
+        cut = self.middle(side)
+        if cut is self or cut.image is None:
+            return self
+        path = self.path.with_name(f"{PART}{side}.tif")  # a format that holds pixels of any kind
+        files.write(path, cut.image)
+        return replace(cut, path=path)
 
     def preview(self) -> bytes:
         """A PNG."""

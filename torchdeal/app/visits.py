@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchdeal.app.errands import BusyError, Errand
-from torchdeal.app.uploads import Upload
+from torchdeal.app.uploads import PART, Upload
 
 TOKEN = re.compile(r"[0-9a-f]{32}")  # made by the page, of 128 random bits: nobody can guess the one of another
 MOST_VISITS = 64
@@ -36,6 +36,8 @@ class Guest:
         """In place of the one before, whose file is removed. Another picture ends what is done with the old one."""
         if role == "picture":
             self.forget_order()
+            for path in [*self.folder.glob(f"{PART}*"), *self.folder.glob("result.*")]:
+                path.unlink(missing_ok=True)
         old = self.uploads.get(role)
         self.uploads[role] = upload
         if old is not None and old.path != upload.path:
