@@ -11,11 +11,12 @@ from torchdeal.cli.options import Settings
 ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for field in fields(Settings)}
 OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map"}
 MISSING = {
-    "denoise": {"lam", "model-sigma"},  # both are learned
+    "denoise": {"lam", "model-sigma", "parameters"},  # both are learned
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
-    "explain": {"certificate", "error-bars", "quality", "recursive", "save-degraded", "skip-existing"} | OF_PICTURES,
+    "explain": {"certificate", "error-bars", "parameters", "quality", "recursive", "save-degraded", "skip-existing"}
+    | OF_PICTURES,
     "mri": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
     "ct": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
 }
