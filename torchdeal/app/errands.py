@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import traceback
@@ -64,6 +65,7 @@ class Errand:
         work: does it, and returns what is wanted. It may write into `progress`.
         words: what is told of an error.
         progress: how far it is, for the page.
+        number: by which the page tells it from others.
     """
 
     work: Callable[[Errand], Any]
@@ -75,6 +77,7 @@ class Errand:
     begun: float = 0.0
     seconds: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
+    number: int = field(default_factory=itertools.count(1).__next__)
 
     @property
     def ended(self) -> bool:

@@ -226,6 +226,7 @@ class Desk:
         progress = {name: value for name, value in errand.progress.items() if name != "picture"}
         result = errand.result.about() if isinstance(errand.result, Answer) else errand.result
         return {
+            "number": errand.number,
             "state": errand.state.value,
             "ahead": self.errands.ahead(errand),
             "error": errand.error,

@@ -14,7 +14,7 @@ let known = { samples: [], pixels: 2 ** 20, device: "cpu" };
 let picture = null; // what was brought
 let state = { order: null, questions: {} };
 let polling = false;
-let ordered = 0; // answers to what was asked before do not count
+let expected = null; // the number of the order that is shown: late answers about others do not count
 
 const stage = new Stage({ clicked: askPixel });
 const facts = new Facts(stage, { ask });
@@ -73,10 +73,14 @@ async function bringSample(name) {
   });
 }
 
-function brought(about) {
-  ordered++;
-  picture = about;
+function forget() {
+  expected = null;
   state = { order: null, questions: {} };
+}
+
+function brought(about) {
+  forget();
+  picture = about;
   facts.hide();
   maskBoard.clear();
   find("picture-about").textContent = picture.picture
@@ -109,10 +113,9 @@ async function changed(control) {
   if (control.id === "mask-file" || control.id === "kernel-file") return;
   const shows = ["goal", "simulate"].includes(control.name || control.id) || ["part", "mask-kind"].includes(control.id);
   if (picture && shows) {
-    ordered++;
-    await attempt(api.cancel);
+    forget();
     facts.hide();
-    state = { order: null, questions: {} };
+    await attempt(api.cancel);
     await showPicture();
     say(choices.paints ? "Paint over what is missing, then press Reconstruct." : "Press Reconstruct.");
   }
@@ -132,14 +135,15 @@ function showSamples() {
 
 async function start() {
   await attempt(async () => {
-    const number = ++ordered;
+    forget();
     await sendBoards();
     facts.begin();
     find("mask-board").hidden = true;
     if (!matchMedia("(min-width: 60rem)").matches) find("result").scrollIntoView(); // it is far below on a phone
     busy(true);
     const told = await api.order(choices.wish());
-    if (number === ordered) await update(told);
+    expected = told.order.number;
+    await update(told);
     poll();
   });
 }
@@ -171,8 +175,7 @@ async function poll() {
   try {
     while (anyBusy()) {
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
-      const number = ordered, told = await api.state();
-      if (number === ordered) await update(told);
+      await update(await api.state());
     }
   } catch (error) {
     complain(error);
@@ -186,6 +189,7 @@ const isBusy = (errand) => errand && ["waiting", "running"].includes(errand.stat
 const anyBusy = () => [state.order, ...Object.values(state.questions)].some(isBusy);
 
 async function update(told) {
+  if (told.order?.number !== expected) return;
   const before = state;
   state = told;
   const { order } = told;
@@ -206,6 +210,10 @@ async function update(told) {
   if (before.order?.state !== "done") {
     choices.found(order.result);
     await facts.show(order, choices.goal);
+    if (order.number !== expected) { // something else was chosen meanwhile
+      facts.hide();
+      return;
+    }
     say(`Done in ${order.seconds.toFixed(1)} seconds.`);
     if (order.result.explained) await ask("mask", {}, false);
   }
@@ -224,7 +232,8 @@ const runs = (progress) => (progress.residuals?.length ? `Running: iteration ${p
 async function ask(kind, values = {}) {
   await attempt(async () => {
     const told = await api.ask(kind, values);
-    state = { ...told, order: { ...told.order } };
+    if (told.order.number !== expected) return;
+    state = told;
     busy(anyBusy());
     await facts.questions(state.questions);
     poll();
@@ -248,7 +257,6 @@ function connect() {
     start();
   });
   find("cancel").addEventListener("click", () => attempt(async () => {
-    ordered++;
     await update(await api.cancel());
     busy(false);
   }));
