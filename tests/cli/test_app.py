@@ -25,21 +25,28 @@ def test_a_port_that_is_taken(deal):
     assert "choose another --port" in err
 
 
+def _hear_interrupts():
+    """A shell's background jobs ignore them, and so would the process."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 @pytest.mark.parametrize(("arguments", "ending"), [((), signal.SIGINT), (("--host", "0.0.0.0"), signal.SIGTERM)])
 def test_it_ends_in_order_and_asks_for_a_password_where_others_can_ask(arguments, ending, tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "torchdeal", "app", "--no-browser", "--port", "0", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        line = process.stdout.readline()
-        if arguments:
-            assert line.startswith("The password of the page is ")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, preexec_fn=_hear_interrupts, **pipes) as process:
+        try:
             line = process.stdout.readline()
-        assert line.startswith("The page is at http://")
-        assert list(tmp_path.glob("deal-app-*"))
-        process.send_signal(ending)
-        assert process.wait(20) in (0, 130, 143)
-        assert "Traceback" not in process.stderr.read()
+            if arguments:
+                assert line.startswith("The password of the page is ")
+                line = process.stdout.readline()
+            assert line.startswith("The page is at http://")
+            assert list(tmp_path.glob("deal-app-*"))
+            process.send_signal(ending)
+            assert process.wait(20) in (0, 130, 143)
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()  # what failed must not be waited for
     assert list(tmp_path.glob("deal-app-*")) == []
