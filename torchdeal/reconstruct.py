@@ -18,6 +18,7 @@ from torch import Tensor
 
 from torchdeal.backends.cpu.workers import steady, together
 from torchdeal.backends.cuda.graphs import Replays
+from torchdeal.display.progress import progress_shown
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
 from torchdeal.fidelity import NoiseModel, Run, measurements_made, reweighted, whitened
 from torchdeal.io.checkpoint import default_weights, load
@@ -64,6 +65,7 @@ def reconstruct(
     start: Any = None,
     keep_path: bool = False,
     callback: Callable[[Progress], None] | None = None,
+    progress: bool = False,
     device: torch.device | str | None = None,
     data_range: float | str | None = None,
     channelwise: bool = False,
@@ -95,6 +97,7 @@ def reconstruct(
             to another fixed point: uniqueness is proven only for small lam.
         keep_path: keep all iterates in `Reconstruction.path`.
         callback: called with a `Progress` after each outer iteration.
+        progress: show a bar, in a terminal or a notebook.
         device: where to compute; by default where the given model is, else where `y` is.
         data_range: the value of white in the image; by default 1.0, 255 or 65535, after the dtype. With `"auto"` it is
             the range of a rough reconstruction, for each image. So it is by default where measurements are not images
@@ -124,9 +127,10 @@ def reconstruct(
     )
     model = _model_for(measurements, operator, model, channelwise, device)
     measurements, operator = _beside(model, measurements, operator)
-    callback = callback and together()(callback)
-    run = Run(positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations), keep_path, callback)
-    with torch.no_grad(), full_precision(measurements.device), steady(measurements):
+    limits = positive("tolerance", tolerance), positive_integer("max_iterations", max_iterations)
+    shown = progress_shown(progress, limits[0], callback)
+    with shown as told, torch.no_grad(), full_precision(measurements.device), steady(measurements):
+        run = Run(*limits, keep_path, told and together()(told))
         _check(operator, measurements, _image_of(operator, measurements), model, channelwise)
         given = _Given(model, operator, measurements, white, image_format, given_sigma, given_lam, backend)
         if given_noise is None:
@@ -219,6 +223,7 @@ def denoise(
     tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = DEFAULT_MAX_ITERATIONS,
     callback: Callable[[Progress], None] | None = None,
+    progress: bool = False,
     device: torch.device | str | None = None,
     data_range: float | None = None,
     channelwise: bool = False,
@@ -241,6 +246,7 @@ def denoise(
         tolerance=tolerance,
         max_iterations=max_iterations,
         callback=callback,
+        progress=progress,
         device=device,
         data_range=data_range,
         channelwise=channelwise,

@@ -20,6 +20,8 @@ from torchdeal.solvers import Solution
 from torchdeal.system import AttentiveSystem
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchdeal.certificate import Certificate
 
 
@@ -120,3 +122,31 @@ class Reconstruction(Solution):
 
         limits = {"tolerance": tolerance, "max_iterations": max_iterations}
         return certify(self, steps=steps, starts=starts, callback=callback, **limits)
+
+    def plot(self, *, sample: int = 0, truth: Any = None) -> Figure:
+        """What was measured, the answer, and the residual of each iteration, side by side.
+
+        Where measurements are no images, `H^T y` stands in their place, in a range of its own.
+
+        Args:
+            sample: which one of a batch.
+            truth: an image like `x`, if it is known: it is shown too, and the PSNR of the others. White is the peak
+                where measurements are images, else the largest value of the truth. Of complex images it is that of the
+                magnitudes.
+
+        Returns:
+            a `matplotlib.figure.Figure`. A notebook shows it where it is the last value of a cell, or by `display`; a
+            script by `plt.show()`; `savefig` writes it.
+        """
+        from torchdeal.display.figure import draw
+
+        return draw(self, sample, truth)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows. Where there is nothing to show, None: then it shows the `repr`."""
+        from torchdeal.display.html import page_of
+
+        try:
+            return page_of(self)
+        except Exception:  # a look at a result must not end in an error
+            return None

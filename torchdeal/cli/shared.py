@@ -13,11 +13,12 @@ import torch
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from torchdeal import solvers
 from torchdeal.cli.memory import OutOfMemoryError, out_of_memory
+from torchdeal.display.progress import Advance, columns
 from torchdeal.io import files
 from torchdeal.io.printable import printable
 from torchdeal.memory import is_out_of_memory
@@ -104,32 +105,25 @@ def in_words(error: BaseException) -> str:
 
 
 def progress_bar(quiet: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("iteration {task.fields[iteration]}  residual {task.fields[residual]:.1e}"),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal)
+    return Progress(*columns(), console=messages, transient=True, disable=quiet or not messages.is_terminal)
 
 
 @contextmanager
 def waiting(quiet: bool, what: str) -> Iterator[Callable[[str], None]]:
     """A line with a clock while something is computed. What is yielded says how far it is."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal) as progress:
+    parts = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*parts, console=messages, transient=True, disable=quiet or not messages.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda stage: progress.update(task, description=f"{what}: {stage}")
 
 
 def reporter(progress: Progress, label: str, tolerance: float) -> Callable[[solvers.Progress], None]:
-    """A callback that moves the bar: full when the residual, on a log scale, is well below the tolerance."""
+    """A callback that moves the bar."""
     task = progress.add_task(escape(printable(label)), total=1.0, iteration=0, residual=1.0)
-    goal = math.log(min(max(0.1 * tolerance, 1e-12), 0.1))
+    advance = Advance(tolerance)
 
     def report(state: solvers.Progress) -> None:
-        residual = float(state.residual.nan_to_num(0).max())
-        done = math.log(residual) / goal if residual > 0 else 1.0
-        progress.update(task, completed=min(max(done, 0.0), 0.99), iteration=state.iteration, residual=residual)
+        done, residual = advance(state)
+        progress.update(task, completed=done, iteration=state.iteration, residual=residual)
 
     return report
