@@ -36,8 +36,9 @@ def test_stored_without_outputs(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path):
+def test_it_runs(path, tmp_path, monkeypatch):
     """An error in a cell is raised here. What is written to stderr, as a warning is, is an error too."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the kernel: threads that wait for a busy core take minutes
     notebook = read(path)
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
