@@ -11,6 +11,7 @@ from email.message import Message
 
 import pytest
 from documents import ROOT
+from readme_renderer import markdown
 
 import torchdeal as td
 
@@ -101,6 +102,15 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata):
     assert text.startswith("# torchdeal\n")
     assert "docs/method.md: the equations" in text
     assert len(text) > 0.8 * len((ROOT / "README.md").read_text())
+
+
+def test_the_description_renders(metadata):
+    """As the page of a package index does it. twine only warns where it cannot tell."""
+    page = markdown.render(metadata.get_payload())
+    assert page is not None
+    assert page.count("<table>") == 2
+    assert "<h2" in page
+    assert "<!--" not in page
 
 
 def test_classifiers(metadata):
