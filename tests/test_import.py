@@ -9,7 +9,7 @@ import torchdeal as td
 
 def test_optional_and_heavy_modules_are_imported_where_used():
     heavy = ["PIL", "tifffile", "typer", "rich", "skimage", "scipy", "safetensors", "matplotlib"]
-    heavy += ["finufft", "h5py", "nibabel", "sigpy", "deepinv", "torchdeal.mri"]
+    heavy += ["IPython", "finufft", "h5py", "nibabel", "sigpy", "deepinv", "torchdeal.mri"]
     script = f"import json, sys, torchdeal; print(json.dumps([m for m in {heavy!r} if m in sys.modules]))"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == []
