@@ -1,7 +1,7 @@
 """The equations as a system: what the solver is given."""
 
 import torch
-from conftest import noisy, picture, relative
+from conftest import dense, noisy, picture, relative
 
 import torchdeal as td
 from torchdeal.operators import Blur, Downsample, Fourier, Mask, Operator, Radon
@@ -36,6 +36,18 @@ def test_a_noise_map_has_the_same_residual(gray_double):
     equation, x = td.reconstruct(noisy(picture("camera", 24), 10), model=gray_double, sigma=noise).posed()
     system = equation.system().precise(x)
     assert float((system.residual_of(equation.b, x) - (equation.b - system.apply(x))).norm()) < 1e-9
+
+
+def test_no_eigenvalue_is_below_the_smallest_that_the_system_states(gray_double):
+    """Compared with all eigenvalues of the dense matrix. In denoising one is stated, since `A = I + lam W^T M^2 W`."""
+    stated = {}
+    for name in ("denoising", "blur", "inpainting"):
+        equation, x = posed(gray_double, OPERATORS[name], lam=0.5)
+        system = equation.system().precise(x)
+        matrix = dense(lambda p, apply=system.apply: torch.cat([apply(column) for column in p.split(1)]), (1, 24, 24))
+        assert float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).min()) >= system.smallest - 1e-9, name
+        stated[name] = system.smallest
+    assert stated == {"denoising": 1.0, "blur": 0.0, "inpainting": 0.0}
 
 
 def test_single_precision_says_what_happens_where_the_operator_sees_nothing(gray, gray_double):

@@ -90,7 +90,14 @@ class AttentiveSystem:
         replayable = preconditioner is None and self.operator.replayable and self.backend.replayable(len(images))
         kind = "rough" if self.well_conditioned or not precise else "precise"
         key = kind if replayable else None
-        return System(partial(apply, precise=precise), rough, preconditioner, key, None if self.y is None else residual)
+        return System(
+            apply=partial(apply, precise=precise),
+            approximate=rough,
+            preconditioner=preconditioner,
+            key=key,
+            smallest=1.0 if self.operator.is_identity else 0.0,  # A = I + lam W^T M^2 W
+            residual=None if self.y is None else residual,
+        )
 
     def _normal(self, p: Tensor) -> Tensor:
         if self.operator.is_identity:

@@ -159,6 +159,30 @@ def test_error_estimate_bounds_the_true_error(condition):
         assert float((by_residual.x - x).norm()) > 3 * float(error.norm())
 
 
+@pytest.mark.parametrize("condition", [2.0, 10.0])
+def test_a_known_smallest_eigenvalue_bounds_the_error_and_saves_iterations(condition):
+    A, x, b = systems(4, 60, condition)
+    options = {"tolerance": 1.0, "error_tolerance": 1e-3, "max_iterations": 200}
+    plain = conjugate_gradient(applied(A), b, **options)
+    known = conjugate_gradient(applied(A), b, smallest=1.0, **options)
+    error = (known.x - x).norm(dim=1)
+    assert bool(known.converged.all())
+    assert bool((error <= known.error).all())
+    assert bool((known.error <= 1e-3 * known.x.norm(dim=1)).all())
+    assert bool((known.iterations < plain.iterations).all())
+
+
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_a_small_eigenvalue_that_is_known_changes_nothing(preconditioned):
+    """Then the bound is worse than the estimate."""
+    A, _, b = systems(2, 30, condition=30.0)
+    preconditioner = (lambda r: r / torch.diagonal(A, dim1=1, dim2=2)) if preconditioned else None
+    options = {"tolerance": 0.5, "error_tolerance": 0.1, "max_iterations": 200, "preconditioner": preconditioner}
+    plain, known = (conjugate_gradient(applied(A), b, smallest=s, **options) for s in (0.0, 1e-9))
+    assert torch.equal(plain.x, known.x)
+    assert torch.equal(plain.error, known.error)
+
+
 @pytest.mark.parametrize("options", [{"tolerance": 1e-8}, {"tolerance": 0.5, "error_tolerance": 1e-3}])
 def test_a_workspace_changes_nothing_but_where_vectors_are(options):
     calls = []

@@ -109,6 +109,7 @@ def conjugate_gradient(
     max_iterations: int,
     error_tolerance: float | Tensor = float("inf"),
     preconditioner: LinearMap | None = None,
+    smallest: float = 0.0,
     check_every: int | None = None,
     workspace: Workspace | None = None,
     key: Hashable = None,
@@ -124,7 +125,8 @@ def conjugate_gradient(
     iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
     bounds the present one. With a preconditioner the formula is about another norm than the Euclidean one. What is
     reported then is `||x - x_j||` itself, with x_j the iterate at the start of the last third or a little before (three
-    at least).
+    at least). Where the smallest eigenvalue of A is known, the error is at most `||b - A x|| / smallest`; the smaller of
+    the two counts.
 
     Args:
         apply: `p -> A p`.
@@ -134,6 +136,7 @@ def conjugate_gradient(
         max_iterations: of the whole batch.
         error_tolerance: likewise, relative to `||x||`; infinite by default, that is, not asked for.
         preconditioner: `r -> P r` with `P` Hermitian positive definite, close to `A^-1`.
+        smallest: what no eigenvalue of A is below; 0 where nothing is known.
         check_every: iterations after which to look whether all samples are done, and to estimate their errors; looking
             makes a GPU wait for the host. By default 1, on a GPU 2. With 0 all iterations are made.
         workspace: where the vectors are kept; None: nowhere.
@@ -166,6 +169,8 @@ def conjugate_gradient(
         if asked:
             history += list(zip(state.decrease.clone()[:left], state.length.clone()[:left], strict=True))
             latest = snapshots.past_error(state.x, len(history)) if preconditioner else _past_error(history)
+            if smallest > 0:
+                latest = torch.minimum(latest, state.residual / smallest)
             error = torch.where(state.live, latest, error).masked_fill(state.residual == 0, 0.0)
             state.done.logical_or_((state.residual <= state.target) & _accurate(error, error_tolerance, state.x))
             state.live.logical_and_(~state.done)

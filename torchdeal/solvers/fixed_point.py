@@ -45,6 +45,7 @@ class System:
     approximate: LinearMap | None = None  # to about 1e-3 of its norm, for the solves; None: not to be had, or too rough
     preconditioner: LinearMap | None = None  # Hermitian positive definite, close to the inverse
     key: Hashable = None  # solves with the same key do the same work on the same memory, as CUDA graphs must
+    smallest: float = 0.0  # no eigenvalue of A is below this
     # `x -> b - A(x) x` with less rounding than that formula has; None: the formula is as good
     residual: LinearMap | None = None
 
@@ -164,6 +165,7 @@ def _evaluate(
         error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
         max_iterations=CG_LIMIT,
         preconditioner=system.preconditioner,
+        smallest=system.smallest,
         workspace=None if system.key is None else workspace,
         key=system.key,
     )
