@@ -3,6 +3,7 @@
 # make test   set up, then run the tests
 # make test-deepinv   the same for the tests with DeepInverse, in an environment of its own
 # make lint   style and types
+# make docs   build the book into build/docs: its examples are run, warnings are errors, links are checked
 # make results   write the tables of README.md and docs/ from results/
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEEPINV := .venv-deepinv
 
-.PHONY: demo app test test-deepinv lint results clean
+.PHONY: demo app test test-deepinv lint docs results clean
 
 demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
@@ -30,6 +31,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: $(READY)
+	rm -rf build/docs docs/examples
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python docs/book/check.py build/docs
+
 results: $(READY)
 	$(BIN)/python -m torchdeal.benchmark.reporting.pages
 
@@ -45,4 +51,4 @@ $(DEEPINV)/.ready: pyproject.toml constraints-deepinv.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DEEPINV) build dist demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEEPINV) build dist demo docs/examples .pytest_cache .ruff_cache .hypothesis

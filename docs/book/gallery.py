@@ -31,9 +31,12 @@ def style(gallery_conf: dict[str, Any], filename: str) -> None:
 def scrape(block: tuple, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
     """Write the animations that a block of an example leaves in its names as GIF, and close their figures.
 
-    The player of matplotlib, which sphinx-gallery would take, fetches its icons from the network.
+    The player of matplotlib, which sphinx-gallery would take, fetches its icons from the network. A reconstruction that
+    is called `rec` must have converged, as in the pages.
     """
     names = block_vars["example_globals"]
+    if "rec" in names and not names["rec"].converged:
+        raise ValueError(f"{block_vars['src_file']}: {names['rec']}")
     paths = []
     for name in [name for name, value in names.items() if isinstance(value, Animation)]:
         animation = names.pop(name)  # it is shown once

@@ -2,7 +2,8 @@ r"""
 Computed tomography
 ===================
 
-A sinogram has the sums of the image along rays, in few directions here: :math:`y = R x + n`. Each angle less is dose and time less.
+A sinogram has the sums of the image along rays, in few directions here: :math:`y = R x + n`. Each angle less is dose
+and time less.
 """
 
 import matplotlib.pyplot as plt
@@ -41,5 +42,6 @@ for axis in axes:
 plt.show()
 
 # %%
-# A phantom is easy: it has no texture. :doc:`/inverse` has results for photographs, and :doc:`/operators` says how to give the
-# rotation axis, a detector of another size, and fan beams. Counted photons have Poisson noise: :doc:`/trust` shows ``td.Poisson``.
+# A phantom is easy: it has no texture. :doc:`/inverse` has results for slices of chests, beside other methods, and
+# :doc:`/operators` says how to give the rotation axis, a detector of another size, and fan beams. Counted photons
+# have Poisson noise: :doc:`/trust` shows ``td.Poisson``.

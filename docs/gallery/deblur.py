@@ -20,8 +20,8 @@ H = Blur(kernel, boundary="circular")
 blurred = measure(clean, H, noise=0.01)
 
 # %%
-# ``noise`` is the standard deviation of the noise in the measurements. From it and from the measurements follow the noise level that
-# the model assumes, ``sigma``, and the strength ``lam``. Both can be given instead.
+# ``noise`` is the standard deviation of the noise in the measurements. From it and from the measurements follow the
+# noise level that the model assumes, ``sigma``, and the strength ``lam``. Both can be given instead.
 
 rec = td.reconstruct(blurred, H, noise=0.01, model="gray-light")
 print(rec)
@@ -36,8 +36,9 @@ for axis, name, image in zip(axes, ("clean", "blurred", "deblurred"), (clean, bl
 # %%
 # The border
 # ----------
-# Real cameras see what is beyond the border of the picture. With ``boundary="valid"`` only those pixels are measured that the whole
-# kernel sees. The result is larger than the measurement by the size of the kernel, and nothing is assumed about the outside.
+# Real cameras see what is beyond the border of the picture. With ``boundary="valid"`` only those pixels are measured
+# that the whole kernel sees. The result is larger than the measurement by the size of the kernel, and nothing is
+# assumed about the outside.
 
 valid = Blur(kernel, boundary="valid")
 rec = td.reconstruct(measure(clean, valid, noise=0.01), valid, noise=0.01, model="gray-light")

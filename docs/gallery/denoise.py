@@ -27,8 +27,8 @@ for axis, name, image in zip(axes, ("clean", "noisy", "denoised"), (clean, noisy
 # %%
 # Without sigma
 # -------------
-# If you do not know how much noise there is, leave ``sigma`` out. It is estimated then, and ``noise_levels`` also says how sure the
-# estimate is. All is in the units of the data, here 0..1; times 255 it reads as in the literature.
+# If you do not know how much noise there is, leave ``sigma`` out. It is estimated then, and ``noise_levels`` also
+# says how sure the estimate is. All is in the units of the data, here 0..1; times 255 it reads as in the literature.
 
 from torchdeal.noise import noise_levels
 
@@ -41,8 +41,8 @@ print(f"{psnr(automatic, clean):.2f} dB")
 # %%
 # How the run went
 # ----------------
-# ``td.reconstruct`` without an operator denoises, too, and tells how it went: the status, the iterations, and the estimated distance
-# to the fixed point. The noise may differ from pixel to pixel; then sigma is a map.
+# ``td.reconstruct`` without an operator denoises, too, and tells how it went: the status, the iterations, and the
+# estimated distance to the fixed point. The noise may differ from pixel to pixel; then sigma is a map.
 
 levels = np.linspace(5, 50, clean.shape[1]) / 255 * np.ones((clean.shape[0], 1))  # more noise on the right
 uneven = clean + levels[..., None] * np.random.default_rng(1).normal(size=clean.shape)

@@ -3,8 +3,8 @@ Error bars
 ==========
 
 How sure is a pixel? With its masks held fixed, the answer is a linear least-squares solution, and such a solution has a
-covariance: :math:`c^2 \, \mathrm{noise}^2 \, A^{-1}` with :math:`A = H^T H + \lambda W^T M(x)^2 W`. The factor :math:`c` was
-calibrated on pictures.
+covariance: :math:`c^2 \, \mathrm{noise}^2 \, A^{-1}` with :math:`A = H^T H + \lambda W^T M(x)^2 W`. The factor
+:math:`c` was calibrated on pictures.
 """
 
 import matplotlib.pyplot as plt
@@ -31,10 +31,12 @@ for axis in axes:
 plt.show()
 
 # %%
-# Is it true? Here we know the clean picture. If errors were normal, 90 % of the pixels would lie within 1.645 deviations:
+# Is it true? Here we know the clean picture. If errors were normal, 90 % of the pixels would lie within 1.645
+# deviations:
 
 print(f"{float((error < 1.645 * deviation).float().mean()):.1%} of the pixels do")
 
 # %%
-# They are estimates. The model may be wrong about what it sees, and an error bar does not know that. Where the operator hides
-# detail, as a blur does, the bars are too small. :doc:`/trust` has the measurements, and says when not to believe a result.
+# They are estimates. The model may be wrong about what it sees, and an error bar does not know that. Where the
+# operator hides detail, as a blur does, the bars are too small. :doc:`/trust` has the measurements, and says when not
+# to believe a result.

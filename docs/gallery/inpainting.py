@@ -33,13 +33,14 @@ for axis, (name, image) in zip(axes, pictures.items(), strict=True):
 # %%
 # What is invented
 # ----------------
-# Nobody measured what is in the holes. An error bar for each pixel tells where the result rests on its neighbours: it is
-# larger in the holes, and largest in the scratch. :doc:`error_bars` says what such bars are, and what they do not know.
+# Nobody measured what is in the holes. An error bar for each pixel tells where the result rests on its neighbours: it
+# is larger in the holes, and largest in the scratch. :doc:`error_bars` says what such bars are, and what they do not
+# know.
 
-deviation = td.uncertainty(rec, probes=16)
-measured = known[0, 0].bool()
-bars = deviation[0].mean(0)
-print(f"mean deviation: {float(bars[measured].mean()):.3f} where measured, {float(bars[~measured].mean()):.3f} elsewhere")
+bars = td.uncertainty(rec, probes=16)[0].mean(0)
+measured, scratch = known[0, 0].bool(), slice(66, 69)
+for place, values in {"known": bars[measured], "missing": bars[~measured], "scratch": bars[scratch]}.items():
+    print(f"{place}: mean deviation {float(values.mean()):.3f}")
 
 figure, axis = plt.subplots(figsize=(4, 3.3), layout="constrained")
 figure.colorbar(axis.imshow(bars), label="standard deviation")

@@ -32,7 +32,7 @@ print(rec)
 
 def compare(pictures):
     """Draw pictures beside each other."""
-    figure, axes = plt.subplots(1, len(pictures), figsize=(9, 3.3), layout="constrained")
+    _, axes = plt.subplots(1, len(pictures), figsize=(9, 3.3), layout="constrained")
     for axis, (name, image) in zip(axes, pictures.items(), strict=True):
         axis.imshow(image[0, 0], cmap="gray", vmin=0, vmax=1)
         axis.set_title(name if image is clean else f"{name}, {psnr(image, clean):.2f} dB")
@@ -46,7 +46,8 @@ compare({"clean": clean, "zero-filled": H.adjoint(kspace), "reconstructed": rec.
 #
 # Several coils
 # -------------
-# Each coil sees the image times its sensitivity, here smooth bumps around the image. Twice as many columns are left out.
+# Each coil sees the image times its sensitivity, here smooth bumps around the image. Half as many columns are
+# measured.
 
 angle = torch.arange(4) * torch.pi / 2
 rows, across = torch.meshgrid(torch.linspace(-1, 1, 128), torch.linspace(-1, 1, 128), indexing="ij")
@@ -62,4 +63,5 @@ compare({"clean": clean, "zero-filled": H.adjoint(kspace), "reconstructed": rec.
 plt.show()
 
 # %%
-# For files of scanners, noise and sensitivities that are estimated from them, and other trajectories, see :doc:`/mri`.
+# For files of scanners, noise and sensitivities that are estimated from them, and other trajectories, see
+# :doc:`/mri`.

@@ -44,12 +44,14 @@ plt.show()
 # %%
 # Is the adjoint right?
 # ---------------------
-# ``adjoint_gap`` compares both inner products for random images, relative to their size. For a right one it is a rounding error.
+# ``adjoint_gap`` compares both inner products for random images, relative to their size. For a right one it is a
+# rounding error.
 
 print(td.operators.adjoint_gap((forward, adjoint), clean))
 
 # %%
-# With a wrong one there is no answer, but an error that shows both numbers. Here somebody forgot to turn the shifts around:
+# With a wrong one there is no answer, but an error that shows both numbers. Here somebody forgot to turn the shifts
+# around:
 
 try:
     td.reconstruct(seen, (forward, forward), noise=noise, model="gray-light")
@@ -57,4 +59,5 @@ except ValueError as error:
     print(error)
 
 # %%
-# A class with names and shapes, operators that are composed, and what is taken from other libraries: :doc:`/operators`.
+# A class with names and shapes, operators that are composed, and what is taken from other libraries:
+# :doc:`/operators`.

@@ -2,15 +2,15 @@ r"""
 The method in pictures
 ======================
 
-DEAL looks for an image that explains the measurements and has little left that looks like noise. It begins with no image at
-all, and repeats one step:
+DEAL looks for an image that explains the measurements and has little left that looks like noise. It begins with no
+image at all, and repeats one step:
 
 .. math:: x_{k+1} = \arg\min_x \; \|H x - y\|^2 + \lambda \, \|M(x_k) \, W x\|^2
 
-:math:`W` is a set of small learned filters, which respond to detail. :math:`M(x_k)` is a mask, a number between 0.01 and 1 for
-each pixel and filter, from a small network that looks at the image found so far. Near 1 it says: this response is noise, hold it
-down. Near 0.01 it says: this is structure, keep it. With the mask held fixed, a step is a linear least-squares problem. Where the
-image no longer changes, the run ends: that is the fixed point.
+:math:`W` is a set of small learned filters, which respond to detail. :math:`M(x_k)` is a mask, a number between 0.01
+and 1 for each pixel and filter, from a small network that looks at the image found so far. Near 1 it says: this
+response is noise, hold it down. Near 0.01 it says: this is structure, keep it. With the mask held fixed, a step is a
+linear least-squares problem. Where the image no longer changes, the run ends: that is the fixed point.
 """
 
 import matplotlib.pyplot as plt
@@ -31,9 +31,9 @@ print(rec)
 # %%
 # The fixed point, step by step
 # -----------------------------
-# On the left the iterates, in the middle what the mask says about each of them (its mean over all filters), on the right how far
-# each iterate is from the last one. Edges of the coat and the camera turn dark in the mask, one after the other: from then on they
-# are spared.
+# On the left the iterates, in the middle what the mask says about each of them (its mean over all filters), on the
+# right how far each iterate is from the last one. The outlines of head, ear and camera turn dark in the mask: from
+# then on they are spared.
 
 why = td.explain(rec)
 masks = [why.at(x).mean_mask[0] for x in rec.path]
@@ -64,8 +64,9 @@ animation = FuncAnimation(figure, show, [*range(last + 1), *[last] * 4], interva
 # %%
 # What the mask does
 # ------------------
-# The responses of the filters, the mask, and what is left of the responses after it. Only what is left is penalised. The left and
-# the right picture have the same logarithmic scale: along edges, where responses are largest, hardly anything is left.
+# The responses of the filters, the mask, and what is left of the responses after it. Only what is left is penalised.
+# The left and the right picture have the same logarithmic scale: along edges, where responses are largest, hardly
+# anything is left.
 
 response, mean_mask, adapted = (values[0] for values in why.means)
 scale = LogNorm(float(adapted.quantile(0.01)), float(response.max()))
@@ -83,8 +84,9 @@ for axis in axes:
 # %%
 # What a pixel is made of
 # -----------------------
-# At the fixed point each pixel is a weighted mean of noisy pixels, and the weights can be computed. The number says: as little noise
-# as in the plain mean of so many pixels. In a flat place there are many. On an edge the mean runs along the edge, not across it.
+# At the fixed point each pixel is a weighted mean of noisy pixels, and the weights can be computed. The number says:
+# as little noise as in the plain mean of so many pixels. In a flat place there are many. On an edge the mean runs
+# along the edge, not across it. Weights are on a square-root scale, so that small ones are seen.
 
 places = telling_pixels(rec.x[0, 0].numpy(), margin=16)
 
@@ -95,7 +97,7 @@ for axis, (name, pixel) in zip(axes[1:], places.items(), strict=True):
     mean = why.row(*pixel)
     axes[0].plot(pixel[1], pixel[0], "r+", markersize=12)
     rows, columns = (slice(place - 16, place + 17) for place in pixel)
-    axis.imshow(mean.weights[0, 0, rows, columns], cmap="gray")
+    axis.imshow(mean.weights[0, 0, rows, columns].clamp(0).sqrt(), cmap="gray")
     axis.set_title(f"{name}: {float(mean.averaged[0]):.0f} pixels")
 for axis in axes:
     axis.axis("off")
