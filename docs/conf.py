@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 import torchdeal
@@ -82,5 +83,12 @@ def fit_links(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[[\w-]+\.md\]\(", "[](", source[0])
 
 
+def set_dashes(app: Sphinx, doctree: nodes.document) -> None:
+    """What stands between an argument and its description. Elsewhere two hyphens begin an option."""
+    for text in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
+        text.parent.replace(text, nodes.Text(": "))
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", fit_links)
+    app.connect("doctree-read", set_dashes)

@@ -135,14 +135,14 @@ class Explanation:
 
     @cached_property
     def means(self) -> MaskedResponse:
-        """Means over all channels, computed band by band: all masks of a large picture are much memory."""
+        """Means over all channels, computed band by band, as all masks of a large picture are much memory."""
         height = self.image.shape[-2]
         bands = [self._means_of(part, height) for part in cut(height, BAND)]
         return MaskedResponse(*(torch.cat(parts, -2) for parts in zip(*bands, strict=True)))
 
     @property
     def mean_mask(self) -> Tensor:
-        """The mean of `M(x)` over the channels, `(P, H, W)`: low where structure is protected."""
+        """The mean of `M(x)` over the channels, `(P, H, W)`; low where structure is protected."""
         return self.means.mask
 
     def row(self, y: int, x: int, channel: int | None = None) -> WeightedMean:

@@ -50,9 +50,12 @@ uneven = clean + levels[..., None] * np.random.default_rng(1).normal(size=clean.
 rec = td.reconstruct(uneven, sigma=levels, model="color-light")
 print(rec)
 
-figure, axes = plt.subplots(1, 2, figsize=(6, 3.3), layout="constrained")
-for axis, name, image in zip(axes, ("noisy", "denoised"), (uneven, rec.x), strict=True):
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
+axes[0].imshow(levels, cmap="gray", vmin=0)
+axes[0].set_title("noise level")
+for axis, name, image in ((axes[1], "noisy", uneven), (axes[2], "denoised", rec.x)):
     axis.imshow(image.clip(0, 1))
     axis.set_title(f"{name}, {psnr(image, clean):.2f} dB")
+for axis in axes:
     axis.axis("off")
 plt.show()

@@ -20,7 +20,7 @@ rec = td.reconstruct(noisy, sigma=25 / 255, noise=25 / 255, model="gray-light")
 deviation = td.uncertainty(rec)
 error = (rec.x - clean).abs()
 
-figure, axes = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 axes[0].imshow(rec.x[0, 0], cmap="gray", vmin=0, vmax=1)
 axes[0].set_title("result")
 for axis, name, image in ((axes[1], "error bar", deviation), (axes[2], "true error", error)):

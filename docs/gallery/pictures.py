@@ -103,5 +103,7 @@ for axis in axes:
     axis.axis("off")
 plt.show()
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # The equations, and what a result means, are in :doc:`/method`.

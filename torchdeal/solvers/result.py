@@ -145,7 +145,7 @@ class Solution:
 
     @property
     def status(self) -> Status:
-        """The status of the batch: that of its worst sample."""
+        """The status of the worst sample, which is that of the batch."""
         return max(self.statuses, key=list(Status).index)
 
     @property
