@@ -85,8 +85,8 @@ def fit_links(app: Sphinx, page: str, source: list[str]) -> None:
 
 def set_dashes(app: Sphinx, doctree: nodes.document) -> None:
     """What stands between an argument and its description. Elsewhere two hyphens begin an option."""
-    for text in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
-        text.parent.replace(text, nodes.Text(": "))
+    for text in [text for text in doctree.findall(nodes.Text) if text.startswith(" -- ")]:
+        text.parent.replace(text, nodes.Text(": " + text.removeprefix(" -- ")))
 
 
 def setup(app: Sphinx) -> None:

@@ -40,7 +40,8 @@ class Certificate:
     below, smallest eigenvalues from above. A bound that says nothing is infinite.
 
     Attributes:
-        smallest, largest: eigenvalues of `A(x)`.
+        smallest: eigenvalue of `A(x)`.
+        largest: likewise.
         constants: `||H 1|| / ||1||`, how much of a constant image H keeps.
         kernel: the smallest eigenvalue of `H^T H + W^T W`.
         resolution: what is below is rounding, in `kernel`.

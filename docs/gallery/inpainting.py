@@ -34,7 +34,8 @@ for axis, (name, image) in zip(axes, pictures.items(), strict=True):
 # What is invented
 # ----------------
 # Nobody measured what is in the holes. An error bar for each pixel tells how much the result rests on its neighbours:
-# it is larger in the holes, and largest where the picture has detail, at the eyes. :doc:`error_bars` says what such
+# it is larger in the holes, and largest where the picture has detail, at the eyes. But where the scratch hides the
+# lids, the true error is far above the bar: nothing that was measured tells of them. :doc:`error_bars` says what such
 # bars are, and what they do not know.
 
 bars = td.uncertainty(rec, probes=16)[0].mean(0)
