@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 import torchdeal
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "book"))  # its own two extensions
+sys.path.insert(0, str(HERE / "book"))  # modules that only the book needs
 
 project = "torchdeal"
 author = "The torchdeal developers"
@@ -23,7 +23,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
 ]
-exclude_patterns = ["gallery", "examples/**/GALLERY_HEADER.rst", "examples/sg_execution_times.rst", "**.ipynb"]
+exclude_patterns = ["gallery"]  # the scripts; examples/ has the pages that they become
 
 # Markdown. Indented blocks are commands and what they print; Python is marked as such.
 myst_enable_extensions = ["dollarmath"]
