@@ -12,6 +12,7 @@ from torchdeal.benchmark.peers import Unavailable, find_denoiser, find_solver
 from torchdeal.benchmark.peers.base import each_picture
 from torchdeal.benchmark.peers.plug_and_play import PlugAndPlay
 from torchdeal.benchmark.total_variation import total_variation
+from torchdeal.metrics import psnr
 from torchdeal.operators import Blur, Downsample, Fourier, Radon
 from torchdeal.simulate import filtered_back_projection
 
@@ -138,3 +139,13 @@ def test_pictures_of_a_batch(channels):
 
     assert torch.equal(each_picture(doubled, images), 2 * images)
     assert seen == [(4, 5) if channels == 1 else (4, 5, 3)] * 2
+
+
+def test_plug_and_play_fills_in_what_a_narrow_kernel_leaves_out():
+    """From `H^T y`, which is dark wherever nothing was measured, a denoiser that keeps its input would stay there."""
+    clean = picture("camera", 32)
+    H = Downsample(2)
+    y = H.forward(clean)
+    found = PlugAndPlay(lambda x, sigma: x, iterations=3, level=15.0, strength=1.0)(y, H, 0.01)
+    assert psnr(found, clean) > psnr(H.adjoint(y), clean) + 10
+    assert psnr(found, clean) > 20

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from torchdeal.benchmark.peers.base import PeerDenoiser, choice, fitted_image, inference, tunable
-from torchdeal.operators import Operator
+from torchdeal.operators import Downsample, Operator
+from torchdeal.simulate import bicubic
 
 
 @dataclass(frozen=True, eq=False)
 class PlugAndPlay:
-    """With `weight = strength (255 noise / level)^2`, from `H^T y`. Convergence is not guaranteed.
+    """With `weight = strength (255 noise / level)^2`, from `first_image`. Convergence is not guaranteed.
 
     So strength 1 is what denoising has, whatever the noise: D is made for noise of `level`.
     """
@@ -36,10 +37,16 @@ class PlugAndPlay:
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
         weight = self.strength * (255 * noise / self.level) ** 2
-        x = v = backprojected = H.adjoint(y)
+        backprojected = H.adjoint(y)
+        x = v = first_image(y, H, backprojected)
         u = torch.zeros_like(x)
         for _ in range(self.iterations):
             x = fitted_image(H, backprojected, v - u, weight, x)
             v = self.denoiser(x + u, self.level)
             u = u + x - v
         return x
+
+
+def first_image(y: Tensor, H: Operator, backprojected: Tensor) -> Tensor:
+    """`H^T y`; of small images the interpolated ones: a narrow kernel leaves dark pixels that D takes for detail."""
+    return bicubic(y, H.scale) if isinstance(H, Downsample) else backprojected
