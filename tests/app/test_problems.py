@@ -23,6 +23,7 @@ MASK[10:20, 10:14] = 0
 
 WISHES = {
     "denoise, simulated": {"goal": "denoise", "simulate": True, "sigma": 25},
+    "denoise, stronger": {"goal": "denoise", "sigma": 10, "lam": 30},
     "deblur": {"goal": "deblur", "kernel": "file", "boundary": "circular", "lam": 0.5, "model_sigma": 12},
     "deblur, valid": {"goal": "deblur", "kernel": "gaussian:0.7", "sigma": 3},
     "deblur, simulated": {"goal": "deblur", "kernel": "motion:3,30", "boundary": "circular", "simulate": True},

@@ -201,6 +201,15 @@ def test_a_clean_picture_is_denoised_where_sigma_says_so(deal):
     assert not np.array_equal(np.asarray(Image.open("out.png")), data.camera()[:32, :32])
 
 
+def test_lam_overrides_the_strength_that_was_learned(deal):
+    _, image = save("in.png")
+    for lam in (1, 50):
+        assert deal("denoise", "in.png", f"{lam}.png", "--sigma", 20, "--lam", lam)[0] == 0
+    weak, strong = (np.asarray(Image.open(f"{lam}.png")) for lam in (1, 50))
+    assert np.array_equal(strong, td.reconstruct(image, sigma=20.0, lam=50.0).x)
+    assert strong.std() < weak.std()
+
+
 def test_own_weights(deal):
     save("in.png")
     td.save(td.load("gray"), "mine.safetensors")

@@ -11,7 +11,7 @@ from torchdeal.cli.options import Settings
 ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for field in fields(Settings)}
 OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map"}
 MISSING = {
-    "denoise": {"lam", "model-sigma", "parameters"},  # both are learned
+    "denoise": {"model-sigma", "parameters"},  # the sigma of the model is the noise
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
@@ -32,9 +32,9 @@ def test_each_command_has_those_that_mean_something_to_it(command):
 
 
 def test_one_that_a_command_does_not_have_is_a_usage_error(deal):
-    code, _, err = deal("denoise", "in.png", "out.png", "--lam", "1")
+    code, _, err = deal("denoise", "in.png", "out.png", "--model-sigma", "1")
     assert code == 2
-    assert "--lam" in err
+    assert "--model-sigma" in err
 
 
 @pytest.mark.parametrize(

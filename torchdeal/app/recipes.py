@@ -60,7 +60,7 @@ class Recipe:
             words += ["--sigma", f"{wish.sigma:g}"]
         if wish.goal is not Goal.DENOISE:
             words += [] if wish.model_sigma is None else ["--model-sigma", f"{wish.model_sigma:g}"]
-            words += [] if wish.lam is None else ["--lam", f"{wish.lam:g}"]
+        words += [] if wish.lam is None else ["--lam", f"{wish.lam:g}"]
         words += ["--model", self.model]
         words += [] if wish.tolerance == DEFAULT_TOLERANCE else ["--tolerance", f"{wish.tolerance:g}"]
         words += ["--simulate"] if wish.simulate else []
@@ -157,7 +157,7 @@ class Recipe:
         if wish.goal is not Goal.DENOISE:
             own_white = (self.problem.white or WHITE) / WHITE
             knobs += [] if wish.model_sigma is None else [f"sigma={wish.model_sigma * own_white * unit:.6g}"]
-            knobs += [] if wish.lam is None else [f"lam={wish.lam:g}"]
+        knobs += [] if wish.lam is None else [f"lam={wish.lam:g}"]
         knobs += [f"model={self.model!r}"]
         knobs += [] if wish.tolerance == DEFAULT_TOLERANCE else [f"tolerance={wish.tolerance:g}"]
         return ", ".join(knobs)

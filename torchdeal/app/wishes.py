@@ -109,12 +109,11 @@ class Wish:
         """As the options of the command line would be."""
         colour = self.goal not in (Goal.MRI, Goal.CT) and upload.image is not None and upload.image.colours == 3
         model = ("color" if colour else "gray") + ("-light" if self.weights is WeightsSize.LIGHT else "")
-        learned = self.goal is Goal.DENOISE  # lam and the sigma of the model are
         sigma = DEFAULT_SIGMA if self.goal is Goal.UPSCALE and self.sigma is None else self.sigma
         return Settings(
             sigma=sigma,
-            lam=None if learned else self.lam,
-            model_sigma=None if learned else self.model_sigma,
+            lam=self.lam,
+            model_sigma=None if self.goal is Goal.DENOISE else self.model_sigma,  # it is the noise there
             model=model,
             device=Device(device),
             tolerance=self.tolerance,

@@ -29,7 +29,7 @@ class Denoising(PictureTask):
         return self.problem(frame, Identity(), degraded_by="noisy", leave_clean=True)
 
 
-@with_settings(without=("lam", "model_sigma", "parameters"))
+@with_settings(without=("model_sigma", "parameters"))
 def denoise(paths: Inputs, *, settings: Settings) -> None:
     """Remove noise from images (PNG, JPEG, WebP, BMP, TIFF, npy; 8 bit, 16 bit, float)."""
     run(Denoising(settings), picture_jobs(paths, settings.recursive))

@@ -20,7 +20,7 @@ const DEGRADE = {
   mri: "The picture is clean: measure it as a scanner would",
   ct: "The picture is clean: measure it as a scanner would",
 };
-const KNOBS = { denoise: ["sigma"], deblur: ["sigma", "lam", "model_sigma"], upscale: ["sigma", "lam", "model_sigma"],
+const KNOBS = { denoise: ["sigma", "lam"], deblur: ["sigma", "lam", "model_sigma"], upscale: ["sigma", "lam", "model_sigma"],
   inpaint: ["sigma", "lam", "model_sigma"], mri: ["lam", "model_sigma"], ct: ["lam", "model_sigma"] };
 const SIMULATED_SIGMA = { denoise: 25 };
 
