@@ -83,7 +83,7 @@ class DEAL(nn.Module):
     Args:
         channels: of the image, 1 (gray) or 3 (colour).
         boundary: `"reflect"`, or `"zero"` for weights trained with the paper's public code.
-        features: number of filters; 128 in the paper, 64 in `gray-light` and `color-light`.
+        features: number of filters; 128 in the paper, 48 in `gray-light`, 64 in `color-light`.
     """
 
     def __init__(self, channels: int = 1, boundary: Boundary | str = Boundary.REFLECT, features: int = 128):
