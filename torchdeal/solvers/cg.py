@@ -125,8 +125,8 @@ def conjugate_gradient(
     iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
     bounds the present one. With a preconditioner the formula is about another norm than the Euclidean one. What is
     reported then is `||x - x_j||` itself, with x_j the iterate at the start of the last third or a little before (three
-    at least). Where the smallest eigenvalue of A is known, the error is at most `||b - A x|| / smallest`; the smaller of
-    the two counts.
+    at least). Where the smallest eigenvalue of A is known, the error is at most `||b - A x|| / smallest`; the smaller
+    of the two counts.
 
     Args:
         apply: `p -> A p`.
