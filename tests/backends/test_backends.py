@@ -62,6 +62,17 @@ def test_fft_equals_direct(height, width, channels, batch, tile, seed, boundary)
         fft.TILE = before
 
 
+def test_masks_of_every_size():
+    """Sizes decide into how many bands a tile is cut, and so how much room a band needs."""
+    with torch.no_grad():
+        weights = small_model(features=2, dtype=torch.float32).weights()
+        alpha = weights.alpha(torch.tensor([25.0]))
+        for height in range(15, 140):
+            for width in (53, 67, 96):
+                tiles = FFTBackend(weights, height, width).squared_mask(torch.rand(1, 1, height, width), alpha)
+                assert torch.cat(tiles[0][0]).shape == (1, height, width, 2)
+
+
 @pytest.mark.parametrize("boundary", Boundary)
 @pytest.mark.parametrize(("name", "image"), [("gray", "camera"), ("color", "astronaut")])
 def test_fft_equals_direct_with_trained_weights(name, image, boundary):

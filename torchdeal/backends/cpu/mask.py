@@ -16,7 +16,7 @@ from torch import Tensor
 from torchdeal.backends.cpu.spectra import filtered, paired_spectra
 from torchdeal.backends.cpu.winograd import STEP, TileConvolution, as_phases, transformed_kernels
 from torchdeal.backends.cpu.workers import share
-from torchdeal.backends.tiles import grouped, longest, parts, shares
+from torchdeal.backends.tiles import grouped, parts, shares
 from torchdeal.model import Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.filters import REACH
@@ -55,7 +55,6 @@ class TileMasks:
         rows, columns = map(_grid, largest)
         # Kept from call to call, since new memory costs more than what is done with it.
         self._places = [filters.new_empty(STEP * STEP * self.channels * (rows * columns + 1)) for _ in range(2)]
-        self._most_tiles = longest(_bands(rows - 1, columns)) * columns
         self._convolutions: dict[int, TileConvolution] = {}  # of each worker
 
     def __call__(self, patch: Tensor, tile: Shape, alpha: Tensor, blank: Blank | None = None) -> list[Tensor]:
@@ -101,7 +100,7 @@ class TileMasks:
 
         def mix(band: slice, worker: int) -> None:
             tiles = slice(band.start * columns, band.stop * columns)
-            mixed = self._convolution(worker)(features, self.mix[0], tiles, columns)
+            mixed = self._convolution(worker, tiles)(features, self.mix[0], tiles, columns)
             result[..., tiles] = spline(mixed.abs_(), self.pieces[1])
 
         share(mix, _bands(rows - 1, columns))
@@ -119,7 +118,7 @@ class TileMasks:
 
         def weigh(band: slice, worker: int) -> None:
             tiles = slice(band.start * columns, band.stop * columns)
-            mixed = self._convolution(worker)(features, kernels, tiles, columns)
+            mixed = self._convolution(worker, tiles)(features, kernels, tiles, columns)
             if not everywhere:
                 mixed *= _tile_of(alpha, band, columns)
             squared = spline(mixed.abs_(), self.pieces[2]).clamp_(MASK_FLOOR, 1).square_()
@@ -137,10 +136,12 @@ class TileMasks:
         features[..., -1] = 0
         return features
 
-    def _convolution(self, worker: int) -> TileConvolution:
-        if worker not in self._convolutions:
-            self._convolutions[worker] = TileConvolution(self._places[0], self.channels, self._most_tiles)
-        return self._convolutions[worker]
+    def _convolution(self, worker: int, tiles: slice) -> TileConvolution:
+        """With room for so many tiles. (Fewer rows may be cut into fewer bands, so that the bands are larger.)"""
+        count, known = tiles.stop - tiles.start, self._convolutions.get(worker)
+        if known is None or known.most_tiles < count:
+            known = self._convolutions[worker] = TileConvolution(self._places[0], self.channels, count)
+        return known
 
 
 def linear_pieces(phi: Tensor) -> Tensor:

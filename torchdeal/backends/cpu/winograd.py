@@ -48,7 +48,7 @@ class TileConvolution:
     """Valid 3 x 3 convolutions of phases, a few rows of tiles at a time. Holds the memory they work in."""
 
     def __init__(self, like: Tensor, channels: int, most_tiles: int):
-        self.channels = channels
+        self.channels, self.most_tiles = channels, most_tiles
         self.vertical, output = like.new_tensor(_INPUT), like.new_tensor(_OUTPUT)
         self.horizontal = self.vertical.expand(SIDE, SIDE, SIDE)  # the same for each row of a patch
         self.output = torch.kron(output, output)
