@@ -261,3 +261,12 @@ def test_a_picture_smaller_than_the_filters(shape):
 
 def test_without_noise_nothing_is_uncertain():
     assert not td.uncertainty(td.reconstruct(clean(), sigma=0, model=MODEL)).any()
+
+
+def test_a_weaker_lam_in_denoising_does_not_make_bars_narrower():
+    """Less is smoothed away, so more noise is left: bars that followed lam alone would say the opposite."""
+    image = noisy(picture(size=32), 25)
+    learned = td.reconstruct(image, sigma=25 / 255, model="gray-light", data_range=1.0)
+    weak = td.reconstruct(image, sigma=25 / 255, model="gray-light", data_range=1.0, lam=0.1 * float(learned.lam))
+    bars = [float(td.uncertainty(rec, probes=8).mean()) for rec in (learned, weak)]
+    assert bars[1] > 1.2 * bars[0]

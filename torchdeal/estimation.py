@@ -101,7 +101,10 @@ def choose_parameters(
 
 def _map_parameters(weights: Weights, levels: Tensor, lam: PerSample | None, white: Tensor) -> Parameters:
     if lam is not None:
-        raise ValueError("lam and a noise map were given: leave lam out, it follows from the map")
+        raise ValueError(
+            "lam was given for noise that differs from pixel to pixel (a noise map, or counted photons): "
+            "leave lam out, it follows from the noise"
+        )
     levels = levels * (255 / white).view(-1, 1, 1, 1)
     _warn_untrained(levels.flatten(1).amax(1), white)
     # What has no noise is kept. The learned strength for it is that of pictures in which nothing has any.

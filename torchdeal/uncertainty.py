@@ -124,15 +124,17 @@ class Posterior:
 
         At level sigma the model is a prior of precision `kappa(sigma) / sigma^2 W^T M^2 W`, with kappa the learned
         strength. Beside data of precision `1 / noise^2` its strength is `lam = kappa(sigma) (noise / sigma)^2`; in
-        inverse problems the rule for lam has a factor. What is known of the noise in the measurements is not used:
-        where lam is larger than it asks for, the answer is smoother, and further from the truth.
+        inverse problems the rule for lam has a factor. Where lam is larger than the noise asks for, the answer is
+        smoother, and further from the truth. In denoising the noise is sigma at least: a smaller lam leaves more of it.
         """
         sigma, lam = self.equation.sigma, self.equation.lam
         if sigma.ndim > 1:  # the levels of a map, as its equation weighs them
             assert self.equation.noise is not None
             return self.equation.noise
-        factor = 1.0 if self.equation.operator.is_identity else LAM_FACTOR
-        return sigma.view(-1, 1, 1, 1) / 255 * (lam / (factor * self.equation.weights.lam(sigma))).sqrt()
+        level, strength = sigma.view(-1, 1, 1, 1) / 255, self.equation.weights.lam(sigma)
+        if self.equation.operator.is_identity:
+            return level * (lam / strength).sqrt().clamp_min(1)
+        return level * (lam / (LAM_FACTOR * strength)).sqrt()
 
     def draws(self, count: int, seed: int, callback: Told | None) -> Iterator[Draw]:
         """Independent ones, for each image of the batch."""

@@ -3,8 +3,7 @@ Error bars
 ==========
 
 How sure is a pixel? With its masks held fixed, the answer is a linear least-squares solution, and such a solution has a
-covariance: :math:`c^2 \, \mathrm{noise}^2 \, A^{-1}` with :math:`A = H^T H + \lambda W^T M(x)^2 W`. The factor
-:math:`c` was calibrated on pictures.
+covariance: :math:`\mathrm{noise}^2 \, A^{-1}` with :math:`A = H^T H + \lambda W^T M(x)^2 W`.
 """
 
 import matplotlib.pyplot as plt

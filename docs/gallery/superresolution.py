@@ -12,10 +12,11 @@ from skimage import data
 import torchdeal as td
 from torchdeal.metrics import psnr
 from torchdeal.operators import Downsample
+from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.simulate import bicubic, measure
 
 clean = torch.from_numpy(data.astronaut()[8:136, 160:288] / 255).float().permute(2, 0, 1)[None]  # (1, 3, 128, 128)
-H = Downsample(2)  # with a blur that fits; yours is Downsample(2, kernel)
+H = Downsample(2, gaussian_kernel(1.0), boundary="circular")  # or your own kernel
 small = measure(clean, H, noise=0.01)
 
 rec = td.reconstruct(small, H, noise=0.01, model="color-light")

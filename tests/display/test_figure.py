@@ -125,3 +125,8 @@ def test_noise_of_another_kind():
     counts = noisy(picture(size=40), 5)[0, 0].clamp(0, 1).numpy()
     rec = td.reconstruct(counts, noise=td.Poisson(0.01), model=small_model(), tolerance=0.1)
     np.testing.assert_allclose(panels(rec.plot())[0]["measured"], counts, atol=1e-5)
+
+
+def test_a_truth_in_other_units_is_refused(gray_rec, truth):
+    with pytest.raises(ValueError, match=r"the truth is 0\.00\d+ times the image: give it in the units of rec\.x"):
+        gray_rec.plot(truth=truth / 255)

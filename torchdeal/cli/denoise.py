@@ -26,7 +26,7 @@ EXAMPLES = (
 @dataclass(frozen=True, eq=False)
 class Denoising(PictureTask):
     def pose(self, frame: Tensor) -> Problem:
-        return self.problem(frame, Identity(), degraded_by="noisy", leave_clean=True)
+        return self.problem(frame, Identity(), degraded_by="noisy", leave_clean=self.settings.lam is None)
 
 
 @with_settings(without=("model_sigma", "parameters"))

@@ -161,7 +161,7 @@ def in_options(status: str) -> str:
     words = Status[status].value.replace("max_iterations", "--max-iterations")
     return words.replace(
         "sigma or lam often settles it; to go on all the same, take this result as the start.",
-        "--model-sigma or --lam often settles it.",
+        "--lam, or --model-sigma where there is one, often settles it.",
     )
 
 

@@ -67,8 +67,8 @@ def _draw_picture(axes: Axes, title: str, picture: Shown) -> None:
 def _draw_curve(axes: Axes, rec: Reconstruction, sample: int) -> None:
     """The residual of each outer iteration; the title says how the run ended, and how far from the fixed point."""
     residuals = rec.residuals[:, sample].double().numpy()
-    residuals = residuals[np.isfinite(residuals) & (residuals > 0)]
-    axes.semilogy(np.arange(1, len(residuals) + 1), residuals, marker=".")
+    visible = np.isfinite(residuals) & (residuals > 0)
+    axes.semilogy(np.arange(1, len(residuals) + 1)[visible], residuals[visible], marker=".")
     distance = float(rec.distance[sample])
     words = f"about {distance:.1e}" if math.isfinite(distance) else "unknown"
     axes.set_title(f"{rec.statuses[sample].name}\ndistance to the fixed point {words}", fontsize="medium")

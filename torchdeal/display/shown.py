@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LITTLE = 0.3  # share of the range: what uses less of it is spread from black to white
 COLOURS = 3
+OTHER_UNITS = 50  # times larger or smaller than the image, a truth is in other units: 0..1 in place of 0..255, say
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,9 @@ def given_truth(rec: Reconstruction, truth: Any, sample: int = 0) -> Shown:
     if tensor.shape != image.shape:
         raise ValueError(f"the truth has shape {np.shape(truth)}, but the image {np.shape(rec.x)}: give one like rec.x")
     values, part = _visible(tensor[sample], equation.operator.complex_channels)
+    sizes = float(abs(values).mean()), float(abs(like.values).mean())
+    if min(sizes) * OTHER_UNITS < max(sizes) and min(sizes) > 0:
+        raise ValueError(f"the truth is {sizes[0] / sizes[1]:.2g} times the image: give it in the units of rec.x")
     return Shown(values, like.low, like.high, part)
 
 

@@ -19,7 +19,7 @@ from torchdeal.model import DEAL, Boundary
 from torchdeal.model.filters import impulse_responses, squared_norm, zero_mean
 from torchdeal.model.spline import non_increasing
 
-BUNDLED = ("gray", "color", "gray-light", "color-light")  # light: half the filters, faster, a tenth of a dB below
+BUNDLED = ("gray", "color", "gray-light", "color-light")  # light: half the filters or fewer, and faster
 OFFICIAL_MARK = "W1.conv_layers.1.weight"  # in every state dict of the paper's public code
 SUFFIX = ".safetensors"
 CHOICES = f"a {SUFFIX} file of torchdeal, a .pth state dict of DEAL's public code, or one of {', '.join(BUNDLED)}"

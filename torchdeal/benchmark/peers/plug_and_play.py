@@ -49,4 +49,7 @@ class PlugAndPlay:
 
 def first_image(y: Tensor, H: Operator, backprojected: Tensor) -> Tensor:
     """`H^T y`; of small images the interpolated ones: a narrow kernel leaves dark pixels that D takes for detail."""
-    return bicubic(y, H.scale) if isinstance(H, Downsample) else backprojected
+    if not isinstance(H, Downsample):
+        return backprojected
+    height, width = backprojected.shape[-2:]
+    return bicubic(y, H.scale)[..., :height, :width]
