@@ -172,4 +172,4 @@ def test_a_run_that_does_not_settle_says_what_moves(deal):
     assert result["status"] == "UNSETTLED"
     assert "of the pixels moved by at most" in result["movement"]
     assert f"did not converge. {result['movement']} A part of the image still moves" in err
-    assert "A larger --model-sigma or --lam often settles it." in err
+    assert "A larger --lam, or --model-sigma where there is one, often settles it." in err
