@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdeal.solvers import conjugate_gradient
-from torchdeal.solvers.cg import Workspace
 
 
 def systems(batch, size, condition=100.0, dtype=torch.float64, seed=0):
@@ -181,23 +180,6 @@ def test_a_small_eigenvalue_that_is_known_changes_nothing(preconditioned):
     plain, known = (conjugate_gradient(applied(A), b, smallest=s, **options) for s in (0.0, 1e-9))
     assert torch.equal(plain.x, known.x)
     assert torch.equal(plain.error, known.error)
-
-
-@pytest.mark.parametrize("options", [{"tolerance": 1e-8}, {"tolerance": 0.5, "error_tolerance": 1e-3}])
-def test_a_workspace_changes_nothing_but_where_vectors_are(options):
-    calls = []
-    workspace = Workspace(lambda key, function: (calls.append(key), function())[1])
-    found = []
-    for seed in range(3):
-        A, _, b = systems(2, 30, condition=1e3, seed=seed)
-        options = {"max_iterations": 101, "check_every": 2, **options}
-        alone = conjugate_gradient(applied(A), b, **options)
-        found.append((alone, conjugate_gradient(applied(A), b, workspace=workspace, key="A", **options)))
-    assert calls
-    for alone, shared in found:  # compared at the end: a later solve must not have changed an earlier solution
-        assert torch.equal(alone.x, shared.x)
-        assert torch.equal(alone.error, shared.error)
-        assert alone.iterations.tolist() == shared.iterations.tolist()
 
 
 @pytest.mark.parametrize("check_every", [1, 2, 7])

@@ -4,14 +4,21 @@ import pytest
 import torch
 from solvers.test_distance import evaluation
 
+from torchdeal.solvers.geometry import Geometry, inner_products_of
 from torchdeal.solvers.momentum import MOST, Momentum, extrapolation
-from torchdeal.solvers.result import Pair
 
 AHEAD = torch.tensor([[1.0, 0.0]])
 
 
+def geometry(correction, before, movement):
+    """Of `x = 0`, so that `T(x) = d`, after an `x_1` with `T(x_1) = d - movement`."""
+    x = correction - movement - before
+    return Geometry(inner_products_of(torch.zeros_like(x), correction, [(x, before)]))
+
+
 def factor(age, correction, before, movement):
-    age, factor = extrapolation(torch.tensor([float(age)]), correction, before, movement)
+    seen = geometry(correction, before, movement)
+    age, factor = extrapolation(torch.tensor([float(age)]), seen.turned, seen.opposed, seen.aitken)
     return float(age), float(factor)
 
 
@@ -34,7 +41,8 @@ def test_an_opposed_step_takes_back_what_makes_the_next_one_smallest():
 def test_samples_are_on_their_own():
     age = torch.tensor([3.0, 3.0])
     correction, movement = torch.cat([AHEAD, AHEAD]), torch.cat([AHEAD, -AHEAD])
-    age, found = extrapolation(age, correction, torch.cat([AHEAD, AHEAD]), movement)
+    seen = geometry(correction, torch.cat([AHEAD, AHEAD]), movement)
+    age, found = extrapolation(age, seen.turned, seen.opposed, seen.aitken)
     assert age.tolist() == [3, 0]
     assert found.tolist() == [0.5, 0.0]
 
@@ -43,8 +51,8 @@ def test_no_momentum_for_what_has_ended_or_is_over():
     momentum = Momentum(torch.zeros(3, 2))
     momentum.age += 3
     momentum.over[2] = True
-    before = Pair(torch.zeros(3, 2), AHEAD.expand(3, 2))
-    now = evaluation(AHEAD.expand(3, 2), 2 * AHEAD.expand(3, 2))
+    before = evaluation(torch.zeros(3, 2), AHEAD.expand(3, 2))
+    now = evaluation(AHEAD.expand(3, 2), 2 * AHEAD.expand(3, 2), [before])
     following = momentum.next_iterate(now, before, torch.tensor([True, False, True]))
     assert following[:, 0].tolist() == [2.5, 2.0, 2.0]
     assert momentum.age.tolist() == [4, 4, 4]

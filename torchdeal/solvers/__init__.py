@@ -1,6 +1,6 @@
 """Solvers: linear systems, the fixed point, and the gradient. They know nothing of models or operators."""
 
-from torchdeal.solvers.cg import LinearMap, LinearSolution, Workspace, conjugate_gradient, sample_norms
+from torchdeal.solvers.cg import LinearMap, LinearSolution, conjugate_gradient, sample_norms
 from torchdeal.solvers.fixed_point import System, solve_fixed_point
 from torchdeal.solvers.gradient import differentiable_solve, implicit_solve
 from torchdeal.solvers.momentum import extrapolation
@@ -13,7 +13,6 @@ __all__ = [
     "Solution",
     "Status",
     "System",
-    "Workspace",
     "conjugate_gradient",
     "differentiable_solve",
     "extrapolation",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,10 +24,6 @@ class LinearSolution:
     iterations: Tensor  # (B,)
     converged: Tensor  # (B,), bool
 
-    def clone(self) -> LinearSolution:
-        """The same, in memory of its own."""
-        return LinearSolution(*(getattr(self, field.name).clone() for field in fields(self)))
-
 
 @dataclass(frozen=True)
 class _Iterates:
@@ -44,11 +40,6 @@ class _Iterates:
     iterations: Tensor
     decrease: Tensor  # alpha <r, z> of the last iterations, (k, B)
     length: Tensor  # ||p||^2 / <p, A p> of the last iterations
-
-    def take(self, other: _Iterates) -> None:
-        """Other values, in the same places."""
-        for field in fields(self):
-            getattr(self, field.name).copy_(getattr(other, field.name))
 
     def advance(self, apply: LinearMap, preconditioner: LinearMap | None, row: int | None) -> None:
         """One iteration. With a row, what the estimate of the error needs goes there; else small residuals end it.
@@ -80,26 +71,6 @@ class _Iterates:
         self.rz.copy_(rz)
 
 
-class Workspace:
-    """The vectors of solves of one shape, which stay where they are: a CUDA graph of iterations can be replayed.
-
-    Args:
-        run: calls a function that belongs to a key, or replays what it did (see `Replays.run`).
-    """
-
-    def __init__(self, run: Callable[[Hashable, Callable[[], None]], None]):
-        self.run = run
-        self._held: _Iterates | None = None
-
-    def hold(self, iterates: _Iterates) -> _Iterates:
-        """The same values, in the places of those of the solve before."""
-        if self._held is None:
-            self._held = iterates
-        else:
-            self._held.take(iterates)
-        return self._held
-
-
 def conjugate_gradient(
     apply: LinearMap,
     b: Tensor,
@@ -111,8 +82,6 @@ def conjugate_gradient(
     preconditioner: LinearMap | None = None,
     smallest: float = 0.0,
     check_every: int | None = None,
-    workspace: Workspace | None = None,
-    key: Hashable = None,
 ) -> LinearSolution:
     """Solve `A x = b` for Hermitian positive definite `A`, one system per sample.
 
@@ -139,9 +108,6 @@ def conjugate_gradient(
         smallest: what no eigenvalue of A is below; 0 where nothing is known.
         check_every: iterations after which to look whether all samples are done, and to estimate their errors; looking
             makes a GPU wait for the host. By default 1, on a GPU 2. With 0 all iterations are made.
-        workspace: where the vectors are kept; None: nowhere.
-        key: names `apply` in the workspace. What has the same key must do the same, and find all that it reads where it
-            was before. None: iterations are not replayed.
     """
     interval = (1 if b.device.type == "cpu" else 2) if check_every is None else check_every
     together = min(interval or max_iterations, max_iterations)
@@ -151,21 +117,12 @@ def conjugate_gradient(
     enough = state.residual <= state.target
     state.done.copy_(enough & _accurate(error, error_tolerance, state.x) if asked else enough)
     state.live.copy_(~state.done)
-    if workspace:
-        state = workspace.hold(state)
-
-    def advance(count: int = together) -> None:
-        for row in range(count):
-            state.advance(apply, preconditioner, row if asked else None)
-
     history: list[tuple[Tensor, Tensor]] = []
     snapshots = _Snapshots(state.x)
     left = max_iterations
     while left > 0 and not (interval and not bool(state.live.any())):
-        if workspace and key is not None and left >= together:
-            workspace.run((key, asked, together), advance)
-        else:
-            advance(min(together, left))
+        for row in range(min(together, left)):
+            state.advance(apply, preconditioner, row if asked else None)
         if asked:
             history += list(zip(state.decrease.clone()[:left], state.length.clone()[:left], strict=True))
             latest = snapshots.past_error(state.x, len(history)) if preconditioner else _past_error(history)
@@ -175,8 +132,7 @@ def conjugate_gradient(
             state.done.logical_or_((state.residual <= state.target) & _accurate(error, error_tolerance, state.x))
             state.live.logical_and_(~state.done)
         left -= together
-    found = LinearSolution(state.x, state.residual, error, state.iterations, state.done)
-    return found.clone() if workspace else found
+    return LinearSolution(state.x, state.residual, error, state.iterations, state.done)
 
 
 def _first_iterates(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import inner_products, sample_norms
-from torchdeal.solvers.result import Evaluation, Pair
+from torchdeal.solvers.geometry import Geometry
+from torchdeal.solvers.result import Evaluation
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems. With these, 1 of the 14 answers is
 # further from its fixed point than the tolerance.
@@ -56,7 +54,7 @@ class DistanceEstimate:
 
     def __init__(self, like: Tensor, ended: Tensor, rounding: float):
         self.rounding = rounding
-        unknown = torch.full((len(like),), torch.nan, dtype=like.real.dtype)
+        unknown = torch.full((len(like),), torch.nan, dtype=torch.double)
         self.relative = torch.full_like(unknown, torch.inf).masked_fill(ended, 0.0)
         self.contraction = unknown
         self.accurate_steps = torch.zeros(len(like), dtype=torch.long)  # in a row
@@ -68,13 +66,10 @@ class DistanceEstimate:
         in_any_case = SLOWEST / (1 - SLOWEST) * now.step + now.error <= tolerance * now.size
         return (self.accurate_steps >= ENOUGH) & (self._settled | in_any_case)
 
-    def update(self, now: Evaluation, history: Sequence[Pair], active: Tensor, *, cautious: bool = False) -> None:
-        """Take in an evaluation; the history is that of the evaluations before, the latest last.
-
-        `cautious` where the system is ill-conditioned.
-        """
+    def update(self, now: Evaluation, active: Tensor, *, cautious: bool = False) -> None:
+        """Take in an evaluation; `cautious` where the system is ill-conditioned."""
         update = now.accurate & active
-        ratio, secants = self._observed(now, history)
+        ratio, secants = self._observed(now)
         self._highest = torch.where(update, torch.fmax(ratio, self._highest), torch.nan)
         negligible = now.step <= self.rounding * now.size  # the ratio of rounding errors says nothing
         exact = now.residual == 0  # this is the fixed point
@@ -91,12 +86,12 @@ class DistanceEstimate:
         self._ratio_before = torch.where(update, self._ratio, torch.nan)
         self._ratio = torch.where(update, ratio, torch.nan)
 
-    def _observed(self, now: Evaluation, history: Sequence[Pair]) -> tuple[Tensor, Tensor]:
+    def _observed(self, now: Evaluation) -> tuple[Tensor, Tensor]:
         """The ratio, and the distance by secants, that this evaluation and those before show."""
         if not now.precise:  # what loose steps with rough systems tell is not worth the time
             unknown = torch.full_like(now.step, torch.nan)
             return unknown, unknown
-        return self._measured_ratio(now, history), self._by_secants(now, history)
+        return self._measured_ratio(now.geometry), self._by_secants(now.geometry)
 
     def _contraction_now(self, ratio: Tensor, negligible: Tensor) -> Tensor:
         """The highest ratio, unless that was above SLOWEST and is over: a run may pass a place where T expands."""
@@ -105,34 +100,19 @@ class DistanceEstimate:
         highest = torch.fmax(self._highest, now)
         return torch.where(now < 1, torch.minimum(highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
 
-    def _measured_ratio(self, now: Evaluation, history: Sequence[Pair]) -> Tensor:
+    def _measured_ratio(self, seen: Geometry) -> Tensor:
         """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
         ratio = torch.full_like(self._ratio, torch.nan)
-        ratios = [_contraction(now.x - x, now.image - image) for x, image in reversed(history)]
-        for back, measured in enumerate(on_cpu(*ratios)):
+        for back in range(seen.earlier):
+            measured = seen.ratio(back)
+            measured = torch.where((measured >= 1) & seen.went_back(back), OVERSHOOTING, measured)
             ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
         return ratio
 
-    def _by_secants(self, now: Evaluation, history: Sequence[Pair]) -> Tensor:
+    def _by_secants(self, seen: Geometry) -> Tensor:
         """`||x* - x||` if T were affine, as far as the last accurate iterates tell."""
-        d = now.correction.flatten(1)
-        if not history:
-            return UNEXPLAINED * on_cpu(sample_norms(d))[0]
-        moves, changes = [], []
-        for back, (x, image) in enumerate(reversed(history)):
-            known = (self.accurate_steps > back)[:, None].to(d.device)
-            moves.append(known * (now.x - x).flatten(1))
-            changes.append(known * (d - (image - x).flatten(1)))
-        share = least_squares(torch.stack(changes, 2), d)
-        left = d - _combined(torch.stack(changes, 2), share)
-        explained, unexplained = on_cpu(sample_norms(_combined(torch.stack(moves, 2), share)), sample_norms(left))
+        explained, unexplained = seen.secants(self.accurate_steps)
         return explained + UNEXPLAINED * unexplained
-
-
-def _contraction(movement: Tensor, change: Tensor) -> Tensor:
-    """`||change|| / ||movement||`, but OVERSHOOTING where that is more than 1 and the change goes back."""
-    ratio = sample_norms(change) / sample_norms(movement)
-    return torch.where((ratio >= 1) & (inner_products(change, movement) < 0), OVERSHOOTING, ratio)
 
 
 def growth_limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
@@ -143,23 +123,8 @@ def growth_limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
     return torch.fmax(limit, now)  # and now where the others are unknown
 
 
-def least_squares(columns: Tensor, target: Tensor) -> Tensor:
-    """Real `w`, `(B, m)`, with the smallest `||target - sum_i w_i column_i||`; columns `(B, n, m)` may be 0."""
-    # Small: a GPU needs longer to start on it than a CPU to finish.
-    gram = (columns.mH @ columns).real.double().cpu()
-    products = (columns.mH @ target[..., None]).real.double().cpu()
-    ridge = 1e-9 * gram.diagonal(dim1=1, dim2=2).sum(1) + torch.finfo(torch.double).tiny
-    identity = torch.eye(columns.shape[2], dtype=gram.dtype, device=gram.device)
-    weights = torch.linalg.solve(gram + ridge[:, None, None] * identity, products)[..., 0]
-    return weights.to(target.device, target.real.dtype)
-
-
 def on_cpu(*per_sample: Tensor) -> tuple[Tensor, ...]:
     """All of them in one transfer, in the precision of the first."""
     if not per_sample:
         return ()
     return torch.stack([vector.to(per_sample[0].dtype) for vector in per_sample]).cpu().unbind(0)
-
-
-def _combined(columns: Tensor, weights: Tensor) -> Tensor:
-    return (columns @ weights[..., None].to(columns.dtype))[..., 0]

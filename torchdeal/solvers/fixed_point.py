@@ -14,17 +14,19 @@ parts, each in a module of its own, decide the rest:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import LinearMap, Workspace, conjugate_gradient, sample_norms
+from torchdeal.solvers.cg import LinearMap, LinearSolution, conjugate_gradient, sample_norms
 from torchdeal.solvers.distance import ENOUGH, MEMORY, DistanceEstimate, on_cpu
+from torchdeal.solvers.geometry import Geometry, inner_products_of
 from torchdeal.solvers.momentum import Momentum
 from torchdeal.solvers.phases import Phases
-from torchdeal.solvers.result import Evaluation, Pair, Progress, Solution, per_sample_column
+from torchdeal.solvers.result import Evaluation, Progress, Solution, per_sample_column
 from torchdeal.solvers.settling import Settling
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems of 48 x 48 pixels.
@@ -35,6 +37,22 @@ ACCURATE = 0.2  # the same of an accurate one, and the error of its correction. 
 # a correction that is known to less than half of its size is little to estimate a distance from
 CG_LIMIT = 1000  # iterations of one solve, so that each ends; the 14 problems take 1451 in 253 solves
 ROUNDING = 20  # machine epsilons: relative residuals and steps below this are rounding errors
+
+
+class ReplayedSolver(Protocol):
+    """Solves `A x = b` as `conjugate_gradient` does, from zero; replays what has a key."""
+
+    def __call__(
+        self,
+        key: Hashable,
+        apply: LinearMap,
+        b: Tensor,
+        *,
+        tolerance: Tensor,
+        error_tolerance: Tensor,
+        max_iterations: int,
+        smallest: float = 0.0,
+    ) -> LinearSolution: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +92,7 @@ def solve_fixed_point(
     max_iterations: int,
     keep_path: bool = False,
     callback: Callable[[Progress], None] | None = None,
-    workspace: Workspace | None = None,
+    replayed: ReplayedSolver | None = None,
 ) -> Solution:
     """Find `x` with `A(x) x = b`, each sample of the batch on its own.
 
@@ -94,7 +112,7 @@ def solve_fixed_point(
         max_iterations: outer iterations at most.
         keep_path: return all iterates.
         callback: called with a `Progress` after each outer iteration.
-        workspace: where the vectors of solves are kept that can be replayed, those of systems with a key.
+        replayed: solves systems without a preconditioner; None: as the others.
     """
     (b_norm,) = on_cpu(sample_norms(b))
     rounding = ROUNDING * torch.finfo(b.dtype).eps
@@ -102,7 +120,7 @@ def solve_fixed_point(
     x = _first_iterate(b, start, trivial)
     phases, estimate = Phases(trivial, tolerance, rounding), DistanceEstimate(b, trivial, rounding)
     settling = Settling(len(b), tolerance)
-    momentum, history, path = Momentum(b), list[Pair](), [x]
+    momentum, history, path = Momentum(b), list[Evaluation](), [x]
     iterations, cg_iterations = torch.zeros(len(b), dtype=torch.long), torch.zeros(len(b), dtype=torch.long)
     for iteration in range(1, max_iterations + 1):
         active, left = phases.active, max_iterations - iteration
@@ -111,16 +129,17 @@ def solve_fixed_point(
         accurate = phases.closing_in | (left < ENOUGH)  # the last steps at least, so that there is an estimate
         precise = not phases.all_far or bool((active & accurate).any())
         system = linearise(x) if precise or rough is None else rough(x)
-        now = _evaluate(system, x, b, b_norm, active, accurate, precise, workspace)
+        earlier = history if precise else history[-1:]  # momentum looks at the latest alone
+        now = _evaluate(system, x, b, b_norm, active, accurate, earlier, precise, replayed)
         iterations += active
         cg_iterations += now.cg_iterations
-        estimate.update(now, history, active, cautious=not system.well_conditioned)
+        estimate.update(now, active, cautious=not system.well_conditioned)
         momentum.over |= phases.update(now, estimate)
         given_up = settling.given_up(iteration, now.image, phases.active, patient=system.well_conditioned)
         estimate.relative = torch.where(given_up, settling.distance.to(estimate.relative), estimate.relative)
         phases.give_up(given_up)
         x = momentum.next_iterate(now, history[-1] if history else None, phases.active & (left > 0))
-        history = [*history, now.pair][-MEMORY:]
+        history = [*history, now][-MEMORY:]
         if keep_path:
             path.append(x)
         if callback:
@@ -150,42 +169,77 @@ def _evaluate(
     b_norm: Tensor,
     active: Tensor,
     accurate: Tensor,
+    earlier: Sequence[Evaluation],
     precise: bool,
-    workspace: Workspace | None,
+    replayed: ReplayedSolver | None,
 ) -> Evaluation:
     """`T(x)`: the correction that solves the system for its residual, loosely, or accurately where asked for."""
-    residual = torch.where(per_sample_column(active, b), system.residual_of(b, x), 0)
-    loose = LOOSE if system.well_conditioned else ILL_CONDITIONED_LOOSE
-    tolerance = torch.where(accurate, ACCURATE, loose).to(b.device, b.real.dtype)
-    error_tolerance = torch.where(accurate, ACCURATE, torch.inf).to(tolerance)
-    solve = conjugate_gradient(
-        system.for_solves,
-        residual,
-        tolerance=tolerance,
-        error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
-        max_iterations=CG_LIMIT,
-        preconditioner=system.preconditioner,
-        smallest=system.smallest,
-        workspace=None if system.key is None else workspace,
-        key=system.key,
-    )
-    # Where the system made NaN of something, CG gives up with a residual of NaN: such a step has no length.
-    step = torch.where(torch.isfinite(solve.residual), sample_norms(solve.x), torch.nan)
-    correction = torch.where(per_sample_column(torch.isfinite(step), b), solve.x, 0)  # nor is it taken
-    image = x + correction
-    norm, step, size, error, solved, cg_iterations = on_cpu(
-        *(sample_norms(residual), step, sample_norms(image)),
-        *(solve.error, solve.converged, solve.iterations),
-    )
+    residual = system.residual_of(b, x)
+    if not bool(active.all()):
+        residual = torch.where(per_sample_column(active, b), residual, 0)
+    solve = _solve(system, residual, accurate, replayed)
+    correction, image = solve.x, x + solve.x
+    seen = _looked_at(x, correction, image, residual, solve, earlier)
+    # Where the system made NaN of something, CG gives up with a residual of NaN. Such a step has no length, and is not
+    # taken.
+    broken = ~(torch.isfinite(seen.left) & torch.isfinite(seen.geometry.step))
+    if bool(broken.any()):
+        correction = correction.masked_fill(per_sample_column(broken, b), 0)
+        image = x + correction
+        seen = _looked_at(x, correction, image, residual, solve, earlier)
     return Evaluation(
         x=x,
         image=image,
         correction=correction,
-        residual=torch.where(active, norm / b_norm, torch.nan),
-        step=step,
-        size=size,
-        error=error,
-        accurate=accurate & (solved > 0),
-        cg_iterations=cg_iterations.long(),
+        geometry=seen.geometry,
+        residual=torch.where(active, seen.residual / b_norm, torch.nan),
+        step=torch.where(broken, torch.nan, seen.geometry.step),
+        size=seen.size,
+        error=seen.error,
+        accurate=accurate & (seen.solved > 0),
+        cg_iterations=seen.cg_iterations.long(),
         precise=precise,
     )
+
+
+def _solve(system: System, b: Tensor, accurate: Tensor, replayed: ReplayedSolver | None) -> LinearSolution:
+    loose = LOOSE if system.well_conditioned else ILL_CONDITIONED_LOOSE
+    tolerances = torch.stack([torch.where(accurate, ACCURATE, loose), torch.where(accurate, ACCURATE, torch.inf)])
+    tolerance, error_tolerance = tolerances.to(b.device, b.real.dtype)
+    options = {"max_iterations": CG_LIMIT, "smallest": system.smallest}
+    if replayed is not None and system.preconditioner is None:
+        return replayed(
+            system.key, system.for_solves, b, tolerance=tolerance, error_tolerance=error_tolerance, **options
+        )
+    return conjugate_gradient(
+        system.for_solves,
+        b,
+        tolerance=tolerance,
+        error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
+        preconditioner=system.preconditioner,
+        **options,
+    )
+
+
+class _Seen(NamedTuple):
+    """What the host needs to know of a step, a vector entry per sample."""
+
+    geometry: Geometry
+    residual: Tensor  # of the equation
+    size: Tensor  # ||T(x)||
+    left: Tensor  # the residual that the solve has left
+    error: Tensor
+    solved: Tensor
+    cg_iterations: Tensor
+
+
+def _looked_at(
+    x: Tensor, correction: Tensor, image: Tensor, residual: Tensor, solve: LinearSolution, earlier: Sequence[Evaluation]
+) -> _Seen:
+    """In one transfer."""
+    products = inner_products_of(x, correction, [(step.x, step.correction) for step in earlier])
+    norms = [sample_norms(residual), sample_norms(image), solve.residual, solve.error]
+    counts = [solve.converged, solve.iterations]
+    found = torch.cat([products.flatten(1), *(v[:, None].double() for v in (*norms, *counts))], 1).cpu()
+    geometry = Geometry(found[:, : -len(norms + counts)].reshape(products.shape))
+    return _Seen(geometry, *found[:, -len(norms + counts) :].unbind(1))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.cg import inner_products
-from torchdeal.solvers.result import Evaluation, Pair, per_sample_column
+from torchdeal.solvers.result import Evaluation, per_sample_column
 
 MOST = 0.7  # factor at most. 0 takes 131 % more CG iterations, 0.5 25 %, 0.9 3 % (tools/solver_constants.py)
 
 
-def extrapolation(age: Tensor, correction: Tensor, before: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
-    """How much of the last movement to add, per sample.
+def extrapolation(age: Tensor, turned: Tensor, opposed: Tensor, aitken: Tensor) -> tuple[Tensor, Tensor]:
+    """How much of the last movement, from the `T(x)` before to this one, to add, per sample.
 
     It grows as `k / (k + 3)` with the age k, as in Nesterov's method. Where the correction turns against the movement,
     the age starts anew. Where a correction opposes the one before, T overshoots: a part of the movement is taken back,
@@ -21,20 +20,16 @@ def extrapolation(age: Tensor, correction: Tensor, before: Tensor, movement: Ten
 
     Args:
         age: steps since the momentum started, `(B,)`.
-        correction: the last step, `T(x) - x`.
-        before: the one before.
-        movement: from the `T(x)` before to the last one.
+        turned: whether the correction goes against the movement.
+        opposed: whether it goes against the one before.
+        aitken: the part that is taken back then.
 
     Returns:
         the age, 0 where it starts anew, and the factor.
     """
-    turned = inner_products(correction, movement) < 0
-    opposed = inner_products(correction, before) < 0
-    change = correction - before
-    taken_back = inner_products(correction, change) / inner_products(change, change)
     age = torch.where(turned | opposed, 0, age)
     forward = (age / (age + 3)).clamp_max(MOST)
-    return age, torch.where(opposed, -taken_back.clamp(0, MOST).to(forward.dtype), forward)
+    return age, torch.where(opposed, -aitken.clamp(0, MOST), forward)
 
 
 class Momentum:
@@ -45,17 +40,17 @@ class Momentum:
     """
 
     def __init__(self, like: Tensor):
-        self.age = torch.zeros(len(like), device=like.device)  # steps since it started
+        self.age = torch.zeros(len(like), dtype=torch.double)  # steps since it started
         self.over = torch.zeros(len(like), dtype=torch.bool)  # for good: it has led nowhere
 
-    def next_iterate(self, now: Evaluation, before: Pair | None, moving: Tensor) -> Tensor:
+    def next_iterate(self, now: Evaluation, before: Evaluation | None, moving: Tensor) -> Tensor:
         """The iterate after `now`: ahead of `T(x)` for the samples that move on, `T(x)` itself for the others."""
         ahead = now.image
         if before is not None:
-            movement = now.image - before.image
-            self.age, factor = extrapolation(self.age, now.correction, before.image - before.x, movement)
-            forward_at_most = torch.where(self.over, 0.0, 1.0).to(factor)
-            factor = torch.minimum(factor, forward_at_most) * moving.to(factor.device)
-            ahead = now.image + per_sample_column(factor.to(now.image.real.dtype), now.image) * movement
+            seen = now.geometry
+            self.age, factor = extrapolation(self.age, seen.turned, seen.opposed, seen.aitken)
+            factor = torch.minimum(factor, torch.where(self.over, 0.0, 1.0)) * moving
+            column = per_sample_column(factor.to(now.image.dtype), now.image)
+            ahead = now.image.lerp(before.image, -column)  # now + factor (now - before)
         self.age = self.age + 1
         return ahead

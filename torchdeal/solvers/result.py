@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from torchdeal.solvers.geometry import Geometry
 
 
 class Status(Enum):
@@ -29,13 +31,6 @@ class Status(Enum):
         return f"{self.name}: {self.value}"
 
 
-class Pair(NamedTuple):
-    """An iterate and what the map makes of it."""
-
-    x: Tensor
-    image: Tensor  # T(x), as far as the linear solve went
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """One evaluation of `T`. Vectors have one entry per sample, and are on the CPU, where decisions are made."""
@@ -43,6 +38,7 @@ class Evaluation:
     x: Tensor
     image: Tensor  # T(x)
     correction: Tensor  # T(x) - x, the solution of A(x) d = b - A(x) x
+    geometry: Geometry  # of this correction and those before
     residual: Tensor  # ||b - A(x) x|| / ||b||; nan for samples that have ended
     step: Tensor  # ||T(x) - x||; nan where the solve broke down, whose correction is then 0
     size: Tensor  # ||T(x)||
@@ -50,10 +46,6 @@ class Evaluation:
     accurate: Tensor  # bool: the correction was asked for, and found, accurately
     cg_iterations: Tensor
     precise: bool  # the system was not a rough one
-
-    @property
-    def pair(self) -> Pair:
-        return Pair(self.x, self.image)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torchdeal.backends.cuda.graphs import Replays
 from torchdeal.model import DEAL, Weights
 from torchdeal.model.spline import PHI_END, SIGMA_END, SIGMA_START
 from torchdeal.solvers import extrapolation
+from torchdeal.solvers.cg import inner_products
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
 from torchdeal.training.engine import Engine, Equation, PackedEngine, choose_engine
@@ -110,7 +111,10 @@ def iterate(engine: Engine, equation: Equation, start: Tensor | None, count: int
         new = x + correction
         x = new
         if reached is not None and before is not None and left:
-            age, factor = extrapolation(age, correction, before, new - reached)
+            turned, change = inner_products(correction, new - reached) < 0, correction - before
+            opposed = inner_products(correction, before) < 0
+            aitken = inner_products(correction, change) / inner_products(change, change)
+            age, factor = extrapolation(age, turned, opposed, aitken)
             x = new + factor.view(-1, 1, 1, 1) * (new - reached)
         reached, before, age = new, correction, age + 1
     return x

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
-
-UNUSED_MEMORY = 2**30  # bytes that may lie idle
 
 
 class Replays:
@@ -20,18 +20,21 @@ class Replays:
 
     Args:
         stream: that stream; by default one of its own.
+        calls: how often a function is computed before it is captured, which takes as long as dozens of its launches.
     """
 
-    def __init__(self, stream: torch.cuda.Stream | None = None) -> None:
+    def __init__(self, stream: torch.cuda.Stream | None = None, calls: int = 1) -> None:
         self._replays: dict[Hashable, Replay | None] = {}
-        self._stream = stream
+        self._calls: Counter[Hashable] = Counter()
+        self._stream, self._enough = stream, calls
 
     def run(self, key: Hashable, function: Callable[..., Any], *inputs: Tensor) -> Any:
         """The function of that key, of inputs that have the same shapes each time, on a CUDA device."""
         if torch.cuda.is_current_stream_capturing():  # it becomes part of another graph
             return function(*inputs)
         self._stream = self._stream or torch.cuda.Stream()
-        if key not in self._replays:
+        if self._calls[key] < self._enough:
+            self._calls[key] += 1
             self._replays[key] = None
             return _in_stream(self._stream, function, *inputs)
         replay = self._replays[key]
@@ -53,13 +56,12 @@ class Replay:
     """
 
     def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream):
-        _give_back_memory()
         self.inputs = [value.clone() for value in inputs]
         self.graph, self.function, before = torch.cuda.CUDAGraph(), None, torch.cuda.current_stream()
         try:
             # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
             with torch.cuda.stream(stream):
-                self.graph.capture_begin(capture_error_mode="thread_local")
+                self.graph.capture_begin(pool=_memory.pool(), capture_error_mode="thread_local")
                 try:
                     self.output = function(*self.inputs)
                 finally:
@@ -79,10 +81,34 @@ class Replay:
         return self.output.clone() if isinstance(self.output, Tensor) else self.output
 
 
-def _give_back_memory() -> None:
-    """What graphs that are gone have left, if it is much: nothing else can use it."""
-    if torch.cuda.memory_reserved() > 2 * torch.cuda.memory_allocated() + UNUSED_MEMORY:
-        torch.cuda.empty_cache()
+class _Memory(threading.local):
+    """What the graphs of a thread compute in. They run one after the other, so all use the same memory.
+
+    It outlives them: the graphs of the next image find it again, where it would have to be asked for anew.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def pool(self) -> Any:
+        """That of the present device."""
+        device = torch.cuda.current_device()
+        if device not in self._holders:
+            self._holders[device] = _smallest_graph()
+        return self._holders[device].pool()
+
+
+_memory = _Memory()
+
+
+def _smallest_graph() -> torch.cuda.CUDAGraph:
+    """As long as one graph lives, the memory stays."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin(capture_error_mode="thread_local")
+        torch.zeros(1, device="cuda")
+        graph.capture_end()
+    return graph
 
 
 def _in_stream(stream: torch.cuda.Stream, function: Callable[..., Any], *inputs: Tensor) -> Any:

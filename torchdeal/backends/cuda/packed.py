@@ -23,6 +23,7 @@ from torchdeal.model.filters import REACH
 STRIP_NUMBERS = 2**28  # features of a strip of the image at most, while its masks are computed: 0.5 GB in half
 BATCH_NUMBERS = 2**29  # responses of the samples that are worked on together at most
 GRAPH_NUMBERS = 2**26  # responses up to which a CUDA graph is worth its capture: beyond, launches are hidden anyway
+CALLS = 16  # of a mask or penalty before its graph is worth the capture: most runs end before
 TINY = 1e-36  # variance of a vector at least: 0 must not become 0 / 0
 
 CHANNELS_LAST = torch.channels_last
@@ -61,7 +62,7 @@ class PackedBackend(Backend):
         self.mix = [self._half(kernel) for kernel in weights.mix]
         self._spectral: SpectralModel | None = None
         self._masks: dict[int, PackedMask] = {}
-        self._replays = Replays()
+        self._replays = Replays(calls=CALLS)
 
     @torch.no_grad()
     def load(self, weights: Weights) -> None:
