@@ -43,7 +43,7 @@ class Study:
 
     @classmethod
     def quick(cls, device: str = "cpu", image: Path | None = None) -> Study:
-        return cls(size=64, tolerance=2e-3, steps=8, device=device, image=image)
+        return cls(size=48, tolerance=2e-3, steps=5, device=device, image=image)
 
     def model(self, name: str) -> DEAL:
         return load(name, device=self.device).double()
