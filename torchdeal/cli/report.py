@@ -140,10 +140,10 @@ class Outcome:
     skipped: list[str] = field(default_factory=list)  # outputs that were there
 
 
-def show(report: FileReport, quiet: bool) -> None:
+def show(report: FileReport, quiet: bool, when: str = "") -> None:
     """In words, unless quiet; what was lost and what did not converge is always told of."""
     if not quiet:
-        say(str(report))
+        say(f"{when}{report}")
         if report.simulation:
             say(f"{report.output}: {report.simulation}")
         for certificate in report.certificates:
