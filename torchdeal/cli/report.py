@@ -165,6 +165,16 @@ def in_options(status: str) -> str:
     )
 
 
+def in_a_sentence(report: FileReport) -> str:
+    """How the run ended, for somebody who does not know the method."""
+    if report.unchanged:
+        return "The picture was left as it is."
+    away = "" if report.distance is None else f", about {100 * report.distance:.2g} % away from it"
+    if report.converged:
+        return f"Converged: the result is at the fixed point of the method, as far as can be told{away}."
+    return f"Not converged{away}. {report.movement} {Status[report.status].value}".replace("  ", " ")
+
+
 def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
     """There will be no more files: the JSON report, and exit code 1 if some failed."""
     failed = len(outcome.failures)
