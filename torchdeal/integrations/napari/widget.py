@@ -11,6 +11,7 @@ from napari.layers import Image, Labels
 from napari.qt.threading import create_worker
 from napari.utils.notifications import show_error, show_info, show_warning
 from napari.utils.transforms import Affine
+from qtpy.compat import isalive
 from superqt.utils import ensure_main_thread
 
 from torchdeal.app.wishes import Goal, WeightsSize, Wish
@@ -81,12 +82,15 @@ class Reconstruct(Container):
 
     def _connect(self) -> None:
         for event in (self._viewer.layers.events.inserted, self._viewer.layers.events.removed):
-            event.connect(lambda _: self.reset_choices())
+            event.connect(self._choose_among_layers)  # a method, which napari does not keep alive
         for choice in (self.image, self.goal, self.estimate, self.automatic):
             choice.changed.connect(lambda _: self._show_what_matters())
         self.run.changed.connect(lambda _: self.begin())
         self.cancel.changed.connect(lambda _: self.end())
-        self.native.destroyed.connect(lambda _: self.end())  # nobody waits for the result any more
+
+    def _choose_among_layers(self, event: Any = None) -> None:
+        if isalive(self.native):  # not so where its dock was closed
+            self.reset_choices()
 
     def _layers(self, kind: type) -> list[Any]:
         return [layer for layer in self._viewer.layers if isinstance(layer, kind)]
@@ -144,8 +148,8 @@ class Reconstruct(Container):
                 self._advance(title, done)
 
         worker = create_worker(_made, pixels, order, told, stop)
-        worker.returned.connect(lambda made: self._finish(layer, made, stop))
-        worker.errored.connect(lambda error: self._finish(layer, "It failed: the notification says why.", stop))
+        worker.returned.connect(lambda made: self._finish(layer, made))
+        worker.errored.connect(lambda _: self._rest("Something went wrong that should not."))  # napari says what
         worker.warned.connect(lambda warning: show_warning(str(warning[0]).replace("--sigma", "the noise")))
         worker.start()
         return worker
@@ -157,29 +161,33 @@ class Reconstruct(Container):
 
     @ensure_main_thread
     def _advance(self, title: str, done: float) -> None:
-        if self._stop is not None and not self._stop.is_set():
+        if not isalive(self.native):  # its dock was closed: nobody waits for the result any more
+            self.end()
+        elif self._stop is not None and not self._stop.is_set():
             self.progress.value = round(1000 * done)
             self.words.value = f"Working on {title} ..." if title else "Working ..."
 
-    def _finish(self, layer: Image, made: Result | str | None, stop: threading.Event) -> None:
-        """With a result, with words on what was wrong, or with nothing: cancelled."""
-        if stop is not self._stop:
-            return
+    def _rest(self, words: str) -> bool:
+        """Ready for the next run; False where the widget is gone."""
         self._stop = None
-        self.cancel.enabled, self.progress.value = False, 0
+        if not isalive(self.native):
+            return False
+        self.words.value, self.progress.value = words, 0
+        self.cancel.enabled = False
         self._show_what_matters()
+        return True
+
+    def _finish(self, layer: Image, made: Result | str | None) -> None:
+        """With a result, with words on what was wrong, or with nothing: cancelled."""
         if made is None:
-            self.words.value = "Cancelled."
+            self._rest("Cancelled.")
         elif isinstance(made, str):
-            self.words.value = made
+            self._rest(made)
             show_error(made)
-        else:
-            self.words.value = "\n".join(made.words())
+        elif self._rest("\n".join(made.words())):
             self._viewer.add_image(made.data, **properties(layer, made))
-            if not made.report.converged:
-                show_warning(made.words()[0])
-            else:
-                show_info(f"{made.name}: {made.words()[0]}")
+            tell = show_info if made.report.converged else show_warning
+            tell(f"{made.name}: {made.words()[0]}")
 
 
 def _made(pixels: Pixels, order: Order, told: Any, stop: threading.Event) -> Result | str | None:
