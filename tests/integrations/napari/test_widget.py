@@ -138,6 +138,15 @@ def test_what_is_painted_over_is_filled_in(plugin, viewer):
     assert result.name.endswith("filled in")
 
 
+def test_small_numbers_are_heard(plugin, viewer):
+    """The noise of pixels in 0..1."""
+    viewer.add_image(noisy(16, 16) / 255)
+    plugin.estimate.value = plugin.automatic.value = False
+    plugin.noise.value, plugin.lam.value = 0.0039, 0.00125
+    order = plugin.order()
+    assert (order.noise, order.wish.lam) == (0.0039, 0.00125)
+
+
 def test_errors_are_notifications(plugin, viewer, told):
     viewer.add_image(noisy(16, 16))
     plugin.goal.value = Goal.DEBLUR
@@ -148,6 +157,9 @@ def test_errors_are_notifications(plugin, viewer, told):
     assert "nonsense: no such kernel" in note.message
     assert len(viewer.layers) == 1
     assert plugin.run.enabled
+    plugin.kernel.value, plugin.estimate.value, plugin.noise.value = "disk:1.5", False, 0
+    run(plugin)
+    assert told[1].message.startswith("the noise must be above 0")
 
 
 def test_what_nobody_foresaw_is_an_error_of_napari(plugin, viewer, monkeypatch):

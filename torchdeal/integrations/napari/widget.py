@@ -1,5 +1,8 @@
 """The dock widget: choices, a button, how far it is, and the result as a new layer. `work` does the rest."""
 
+# pyright: reportMissingImports=false
+# napari has an environment of its own: make test-napari
+
 from __future__ import annotations
 
 import threading
@@ -17,7 +20,7 @@ from superqt.utils import ensure_main_thread
 from torchdeal.app.wishes import Goal, WeightsSize, Wish
 from torchdeal.cancelling import CancelledError
 from torchdeal.cli.shared import in_words, is_foreseeable
-from torchdeal.integrations.napari.work import Order, Pixels, Result, work
+from torchdeal.integrations.napari.work import Order, Pixels, Result, in_words_of_the_widget, work
 from torchdeal.operators import BlurBoundary
 
 if TYPE_CHECKING:
@@ -69,14 +72,17 @@ class Reconstruct(Container):
         self.tolerance = ComboBox(label="Stop this close", choices=CLOSE, tooltip="To the fixed point of the method")
         self.run = PushButton(text="Reconstruct")
         self.cancel = PushButton(text="Cancel", enabled=False)
-        self.progress = ProgressBar(label="", min=0, max=1000, value=0)
+        self.progress = ProgressBar(min=0, max=1000, value=0, visible=False)
         self.words = Label(value="")
         buttons = Container(widgets=[self.run, self.cancel], layout="horizontal", labels=False)
+        told = Container(widgets=[self.progress, self.words], labels=False)
         choices = [self.image, self.goal, self.kernel, self.boundary, self.scale, self.missing, self.planes]
         knobs = [self.estimate, self.noise, self.automatic, self.lam, self.weights, self.tolerance]
-        super().__init__(widgets=[*choices, *knobs, buttons, self.progress, self.words])
+        super().__init__(widgets=[*choices, *knobs, buttons, told])
         self.words.native.setWordWrap(True)
         self.words.native.setTextInteractionFlags(self.words.native.textInteractionFlags().TextSelectableByMouse)
+        for number in (self.noise, self.lam):
+            number.native.setDecimals(6)  # noise of floats is small
         self._connect()
         self._show_what_matters()
 
@@ -140,7 +146,7 @@ class Reconstruct(Container):
             show_error(str(error))
             return None
         self._stop = stop = threading.Event()
-        self.words.value, self.progress.value = "Working ...", 0
+        self.words.value, self.progress.value, self.progress.visible = "Working ...", 0, True
         self.cancel.enabled, self.run.enabled = True, False
 
         def told(title: str, done: float) -> None:
@@ -150,7 +156,7 @@ class Reconstruct(Container):
         worker = create_worker(_made, pixels, order, told, stop)
         worker.returned.connect(lambda made: self._finish(layer, made))
         worker.errored.connect(lambda _: self._rest("Something went wrong that should not."))  # napari says what
-        worker.warned.connect(lambda warning: show_warning(str(warning[0]).replace("--sigma", "the noise")))
+        worker.warned.connect(lambda warning: show_warning(in_words_of_the_widget(str(warning[0]))))
         worker.start()
         return worker
 
@@ -172,8 +178,8 @@ class Reconstruct(Container):
         self._stop = None
         if not isalive(self.native):
             return False
-        self.words.value, self.progress.value = words, 0
-        self.cancel.enabled = False
+        self.words.value = words
+        self.cancel.enabled = self.progress.visible = False
         self._show_what_matters()
         return True
 
@@ -199,7 +205,7 @@ def _made(pixels: Pixels, order: Order, told: Any, stop: threading.Event) -> Res
     except Exception as error:
         if not is_foreseeable(error):
             raise
-        return in_words(error)
+        return in_words_of_the_widget(in_words(error))
 
 
 def properties(layer: Image, made: Result) -> dict[str, Any]:

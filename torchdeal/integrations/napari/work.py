@@ -38,6 +38,7 @@ RESULTS = {
     Goal.UPSCALE: "enlarged",
     Goal.INPAINT: "filled in",
 }
+WORDS = {"--sigma": "the noise", "--lam": "the strength", "--kernel": "the blur", "--model-sigma": "the noise"}
 UNIT = (-2.0, 3.0)  # floats within are taken for 0..1 and noise
 RGBA = 4  # channels
 Index = tuple[int, ...]
@@ -145,14 +146,15 @@ class Result:
         report = self.report
         how = "given"
         if report.estimated and report.sigma_low is not None and report.sigma_high is not None:
-            how = f"estimated, between {report.sigma_low * self.unit:.3g} and {report.sigma_high * self.unit:.3g}"
+            low, high = (_number(sigma * self.unit) for sigma in (report.sigma_low, report.sigma_high))
+            how = f"estimated, between {low} and {high}"
         several = f"{report.frames} planes. " if report.frames > 1 else ""
         bad = len(report.not_converged)
         some = f"{bad} of {report.frames} planes did not converge. " if bad and report.frames > 1 else ""
         return [
             f"{several}{some}{in_a_sentence(report)}",
-            f"Noise: {self.noise:.3g} in the values of the layer ({how}).",
-            *(_in_words_of_the_widget(note) for note in report.notes),
+            f"Noise: {_number(self.noise)} in the values of the layer ({how}).",
+            *(f"{in_words_of_the_widget(note)}." for note in report.notes),
             f"{report.iterations} iterations, {report.seconds:.1f} s, weights {report.model}, {report.device}.",
         ]
 
@@ -252,8 +254,16 @@ def _without_images(solved: Solved) -> Solved:
     return Solved(problem, Solution(**values | {"x": nothing, "path": ()}), solved.model)
 
 
-def _in_words_of_the_widget(text: str) -> str:
-    return text.replace("--sigma", "the noise").replace("the picture", "the layer") + "."
+def in_words_of_the_widget(text: str) -> str:
+    """What the command line says, which speaks of its options, for somebody who sees the widget."""
+    for option, word in WORDS.items():
+        text = text.replace(option, word)
+    return text
+
+
+def _number(value: float) -> str:
+    """Three digits, and no power of ten where values are those of 16 bits."""
+    return f"{float(f'{value:.3g}'):g}"
 
 
 @cache
