@@ -58,7 +58,7 @@ def plugin(viewer, told):
 
 def run(plugin):
     plugin.run.changed.emit(True)
-    wait_for(lambda: plugin._stop is None)
+    wait_for(lambda: not plugin.working)
     return plugin._viewer.layers[-1]
 
 
@@ -192,7 +192,7 @@ def test_progress_and_cancel(plugin, viewer):
     wait_for(lambda: plugin.progress.value > 50)
     assert plugin.words.value == "Working on plane 1 of 3 ..."
     plugin.cancel.changed.emit(True)
-    wait_for(lambda: plugin._stop is None, seconds=10)
+    wait_for(lambda: not plugin.working, seconds=10)
     wait_for(lambda: not worker.is_running)
     assert plugin.words.value == "Cancelled."
     assert len(viewer.layers) == 1

@@ -115,7 +115,12 @@ class Reconstruct(Container):
         ):
             widget.visible = wanted
         self.estimate.text = "Noise of 1/255 of white" if goal is Goal.UPSCALE else "Estimate the noise"
-        self.run.enabled = layer is not None and self._stop is None
+        self.run.enabled = layer is not None and not self.working
+
+    @property
+    def working(self) -> bool:
+        """Whether a run is under way, or being cancelled."""
+        return self._stop is not None
 
     def order(self) -> Order:
         """What was chosen."""
