@@ -68,7 +68,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def watching(folder):
     """Results go into the folder itself: they are not to be done again."""
-    found = Watch("in", "in/out", *QUICK, "--settle", "0.7", "--poll", "0.1", "--json", "--recursive")
+    found = Watch("in", "in/out", *QUICK, "--settle", "1.5", "--poll", "0.1", "--json", "--recursive")
     yield found
     found.process.kill()
     found.process.wait()
@@ -114,7 +114,7 @@ def test_files_are_done_when_they_are_complete(watching, folder):
     assert (load("in/out/new.png") != before).any()
     assert written("in/out") == ["below", "below/moved.png", "broken.png", "new.png", "pages.tif", "slow.png"]
 
-    watching.process.send_signal(signal.SIGINT)
+    watching.process.send_signal(signal.SIGTERM)
     assert watching.process.wait(timeout=10) == 0
     assert watching.err.read_text().count("Error: ") == 1  # told of once
     assert "6 done, 0 failed, 0 had their results already" in watching.err.read_text()
@@ -243,6 +243,7 @@ class TestOnce:
         (("in", "in/a.png"), "the name of a file"),
         (("in", "no/out"), "create it first"),
         (("in", "out", "--model", "none.pth"), "none.pth"),
+        (("in", "out", "--settle", "nan"), "--settle must be finite"),
     ],
 )
 def test_what_cannot_be_ends_at_the_beginning(deal, places, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -57,7 +58,9 @@ class DenoisingArrival(Denoising):
 
 
 @with_settings(
-    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing")
+    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing"),
+    sigma_help="Standard deviation of the noise in the pictures on the 0..255 scale, whatever the bit depth. "
+    "Default: estimated, for each.",
 )
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where pictures arrive.")],
@@ -71,6 +74,9 @@ def watch(
     settings: Settings,
 ) -> None:
     """Denoise pictures as they arrive in a folder, each when it is complete. Ctrl-C ends it after the file in work."""
+    for option, seconds in (("--settle", settle), ("--poll", poll)):
+        if not math.isfinite(seconds):
+            raise ValueError(f"{option} must be finite, got {seconds}")
     _check_places(folder, out)
     out.mkdir(exist_ok=True)
     watcher = Watcher(settings, folder, out, settle, once)
