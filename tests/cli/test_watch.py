@@ -243,7 +243,7 @@ class TestOnce:
         (("in", "in/a.png"), "the name of a file"),
         (("in", "no/out"), "create it first"),
         (("in", "out", "--model", "none.pth"), "none.pth"),
-        (("in", "out", "--settle", "nan"), "--settle must be finite"),
+        (("in", "out", "--settle", "inf"), "--settle must be finite"),
     ],
 )
 def test_what_cannot_be_ends_at_the_beginning(deal, places, message):
