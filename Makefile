@@ -2,6 +2,7 @@
 # make app    set up, then open the page in the browser
 # make test   set up, then run the tests
 # make test-deepinv   the same for the tests with DeepInverse, in an environment of its own
+# make test-napari    and for those of the widget in napari
 # make lint   style and types
 # make docs   build the book into build/docs: its examples are run, warnings are errors, links are checked
 # make results   write the tables of README.md and docs/ from results/
@@ -11,8 +12,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEEPINV := .venv-deepinv
+NAPARI := .venv-napari
 
-.PHONY: demo app test test-deepinv lint docs results clean
+.PHONY: demo app test test-deepinv test-napari lint docs results clean
 
 demo: $(READY)
 	$(BIN)/python -m torchdeal.demo demo
@@ -25,6 +27,10 @@ test: $(READY)
 
 test-deepinv: $(DEEPINV)/.ready
 	$(DEEPINV)/bin/python -m pytest tests/integrations/deepinv
+
+# Qt needs no screen, but some libraries: on Debian libegl1 and libxkbcommon0.
+test-napari: $(NAPARI)/.ready
+	QT_QPA_PLATFORM=offscreen $(NAPARI)/bin/python -m pytest tests/integrations/napari
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -50,5 +56,10 @@ $(DEEPINV)/.ready: pyproject.toml constraints-deepinv.txt
 	$(DEEPINV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-deepinv.txt -e '.[deepinv,demo]' pytest
 	touch $@
 
+$(NAPARI)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(NAPARI)
+	$(NAPARI)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[napari]' pytest
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(DEEPINV) build dist demo docs/examples .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEEPINV) $(NAPARI) build dist demo docs/examples .pytest_cache .ruff_cache .hypothesis

@@ -29,6 +29,7 @@ COMMANDS = (
     "train",
     "tune",
     "upscale",
+    "watch",
 )
 WITH_EXAMPLES = [page for page in PAGES if examples(page)]
 

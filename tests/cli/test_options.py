@@ -12,6 +12,7 @@ ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for f
 OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map"}
 MISSING = {
     "denoise": {"model-sigma", "parameters"},  # the sigma of the model is the noise
+    "watch": {"model-sigma", "parameters", "error-bars", "simulate", "seed", "save-degraded", "skip-existing"},
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},

@@ -21,14 +21,14 @@ from torchdeal.app.uploads import Upload, UploadError
 from torchdeal.app.wishes import Goal, Wish, task_for
 from torchdeal.cli.explanation import ExplainedPixel, place_in_solution
 from torchdeal.cli.memory import memory_for
-from torchdeal.cli.report import FileReport, array_of, certificates, summarise
+from torchdeal.cli.report import FileReport, array_of, certificates, in_a_sentence, summarise
 from torchdeal.cli.run import Models, Problem, Solved, Task, check_finite, solve
 from torchdeal.explain import explain
 from torchdeal.io import files
 from torchdeal.io.checkpoint import load
 from torchdeal.reconstruction import Reconstruction
 from torchdeal.simulate import bicubic, filtered_back_projection
-from torchdeal.solvers import Progress, Status
+from torchdeal.solvers import Progress
 from torchdeal.uncertainty import uncertainty
 
 PREVIEW_SECONDS = 0.4  # between pictures of a run
@@ -60,7 +60,7 @@ class Answer:
         return {
             "status": report.status,
             "converged": report.converged,
-            "sentence": _ending(report),
+            "sentence": in_a_sentence(report),
             "iterations": report.iterations,
             "distance": report.distance,
             "sigma": report.sigma,
@@ -286,13 +286,3 @@ def _suffix(original: Upload, wish: Wish, task: Task, frames: Any, kind: Any) ->
     except (files.ImageFileError, ValueError):
         return ".tif"
     return suffix
-
-
-def _ending(report: FileReport) -> str:
-    """How the run ended, for somebody who does not know the method."""
-    if report.unchanged:
-        return "The picture was left as it is."
-    away = "" if report.distance is None else f", about {100 * report.distance:.2g} % away from it"
-    if report.converged:
-        return f"Converged: the result is at the fixed point of the method, as far as can be told{away}."
-    return f"Not converged{away}. {report.movement} {Status[report.status].value}".replace("  ", " ")

@@ -7,13 +7,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
+from torchdeal.cancelling import CancelledError, Interruptible
 from torchdeal.choice import Choice
 from torchdeal.cli.shared import complain, in_words, is_foreseeable
 
@@ -31,30 +31,8 @@ class State(Choice):
     CANCELLED = "cancelled"
 
 
-class CancelledError(BaseException):
-    """Not an `Exception`: nothing on the way is to take it for an error of its own and go on."""
-
-
 class BusyError(Exception):
     """Too many are waiting already."""
-
-
-class Interruptible(TorchFunctionMode):
-    """Within, each operation of torch first looks whether the work is still wanted.
-
-    An outer iteration of a large picture takes seconds. Its operations take milliseconds: so long does it take to stop.
-    """
-
-    def __init__(self, stop: threading.Event):
-        super().__init__()
-        self._stop = stop
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if self._stop.is_set():
-            raise CancelledError
-        return func(*args, **(kwargs or {}))
 
 
 @dataclass(eq=False)

@@ -107,8 +107,12 @@ class Wish:
 
     def settings(self, upload: Upload, device: str) -> Settings:
         """As the options of the command line would be."""
-        colour = self.goal not in (Goal.MRI, Goal.CT) and upload.image is not None and upload.image.colours == 3
-        model = ("color" if colour else "gray") + ("-light" if self.weights is WeightsSize.LIGHT else "")
+        image = None if self.goal in (Goal.MRI, Goal.CT) else upload.image
+        return self.settings_for(1 if image is None else image.colours, device)
+
+    def settings_for(self, colours: int, device: str) -> Settings:
+        """For an image with so many channels."""
+        model = ("color" if colours == 3 else "gray") + ("-light" if self.weights is WeightsSize.LIGHT else "")
         sigma = DEFAULT_SIGMA if self.goal is Goal.UPSCALE and self.sigma is None else self.sigma
         return Settings(
             sigma=sigma,

@@ -14,7 +14,7 @@ import typer
 
 import torchdeal
 from torchdeal.cli import app as page
-from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, tune, upscale
+from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, tune, upscale, watch
 from torchdeal.cli.benchmark import benchmark
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, messages, print_json
 
@@ -31,6 +31,7 @@ app.command(epilog=upscale.EXAMPLES)(upscale.upscale)
 app.command(epilog=inpaint.EXAMPLES)(inpaint.inpaint)
 app.command(epilog=mri.EXAMPLES)(mri.mri)
 app.command(epilog=ct.EXAMPLES)(ct.ct)
+app.command(epilog=watch.EXAMPLES)(watch.watch)
 app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=train.EXAMPLES)(train.train)

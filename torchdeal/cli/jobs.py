@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torchdeal.cli.options import Settings
@@ -33,7 +33,7 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
         if not path.is_dir():
             _check_input(path)
     if len(inputs) > 1 or inputs[0].is_dir() or out.is_dir():
-        _check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
+        check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
         found = [(path, out / place) for given in inputs for path, place in _pictures(given, out, recursive)]
     elif out.suffix:
         found = [(inputs[0], out)]
@@ -82,7 +82,8 @@ def _check_input(path: Path) -> None:
         raise FileNotFoundError(f"{path}: no such file")
 
 
-def _check_folder(out: Path, why: str) -> None:
+def check_folder(out: Path, why: str) -> None:
+    """Raise if results cannot go into this folder, which may still have to be made."""
     if out.is_dir():
         return
     looks_like_a_picture = out.suffix.lower() in files.SUFFIXES or (mimetypes.guess_type(out)[0] or "").startswith(
@@ -106,14 +107,7 @@ def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]
     """A file, or those of a folder that are pictures, each with its place in the output. Tells what is left out."""
     if not given.is_dir():
         return [(given, Path(given.name))]
-    found: list[Path] = []
-    left_out: Counter[str] = Counter()
-    for place, folders, names in os.walk(given, onerror=_raise):  # does not follow links to folders: no circles
-        reasons = {name: _why_not_entered(Path(place, name), out, recursive) for name in sorted(folders)}
-        folders[:] = [name for name, reason in reasons.items() if reason is None]
-        kinds = {name: _why_not_read(Path(place, name)) for name in sorted(names)}
-        found += [Path(place, name) for name, kind in kinds.items() if kind is None]
-        left_out.update(reason for reason in (*reasons.values(), *kinds.values()) if reason)
+    found, left_out = look_through(given, out, recursive)
     told = _told(left_out)
     if not found:
         raise ValueError(
@@ -122,6 +116,25 @@ def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]
     if told:
         complain("Note", f"{given}: left out {told}")
     return [(path, path.relative_to(given)) for path in found]
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def look_through(
+    given: Path, out: Path, recursive: bool, onerror: Callable[[OSError], None] = _raise
+) -> tuple[list[Path], Counter[str]]:
+    """The pictures in a folder, without those in `out`, and how many others there are, by what they are."""
+    found: list[Path] = []
+    left_out: Counter[str] = Counter()
+    for place, folders, names in os.walk(given, onerror=onerror):  # does not follow links to folders: no circles
+        reasons = {name: _why_not_entered(Path(place, name), out, recursive) for name in sorted(folders)}
+        folders[:] = [name for name, reason in reasons.items() if reason is None]
+        kinds = {name: _why_not_read(Path(place, name)) for name in sorted(names)}
+        found += [Path(place, name) for name, kind in kinds.items() if kind is None]
+        left_out.update(reason for reason in (*reasons.values(), *kinds.values()) if reason)
+    return found, left_out
 
 
 def _why_not_entered(folder: Path, out: Path, recursive: bool) -> str | None:
@@ -148,7 +161,3 @@ def _told(left_out: Counter[str]) -> str:
     kinds = [f"{count} {kind}" for kind, count in left_out.most_common(TOLD)]
     more = left_out.total() - sum(count for _, count in left_out.most_common(TOLD))
     return ", ".join(kinds + [f"{more} others"] * bool(more))
-
-
-def _raise(error: OSError) -> None:
-    raise error

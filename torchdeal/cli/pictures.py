@@ -47,9 +47,13 @@ class PictureTask(Task[Tensor, PictureKind]):
     def read(self, path: Path) -> tuple[Sequence[Tensor], PictureKind]:
         file = files.read(path)
         try:
-            pictures, image_format = self._on_common_scale(file)
+            return self.frames_of(file)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from None
+
+    def frames_of(self, file: files.ImageFile) -> tuple[Sequence[Tensor], PictureKind]:
+        """As `read`, of what is in memory already."""
+        pictures, image_format = self._on_common_scale(file)
         if self.settings.simulate:  # may crop the picture, but not what is transparent in it
             file = file.without_alpha("transparency: a simulation is without it")
             image_format = replace(image_format, alpha=None)
@@ -121,6 +125,10 @@ class PictureTask(Task[Tensor, PictureKind]):
         return image_range(H, y - y.mean())
 
     def write(self, path: Path, images: Sequence[Tensor], kind: PictureKind) -> Sequence[str]:
+        return files.write(path, self.result_of(images, kind), quality=self.settings.quality)
+
+    def result_of(self, images: Sequence[Tensor], kind: PictureKind) -> files.ImageFile:
+        """The pixels as they were in the file, and what goes along with them."""
         file, image_format = kind
         pictures = torch.cat(list(images))
         pictures = pictures.reshape(-1, file.colours, *pictures.shape[-2:])
@@ -129,7 +137,7 @@ class PictureTask(Task[Tensor, PictureKind]):
         written = replace(file, pixels=pixels, white=self.settings.data_range or 1.0)
         if written.size != file.size:
             written = replace(written, metadata=file.metadata.enlarged(self.magnification, written.size))
-        return files.write(path, written, quality=self.settings.quality)
+        return written
 
 
 def simulated(picture: Tensor, H: Operator, settings: Settings) -> Tensor:

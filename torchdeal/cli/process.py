@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
 
 from torchdeal.cli.shared import complain, messages
 
@@ -44,6 +45,35 @@ def _ended_by_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Ending:
+    """Whether a command that runs until it is told to end was told so."""
+
+    asked = False
+
+
+@contextmanager
+def ended_in_order(tell: Callable[[], None]) -> Iterator[Ending]:
+    """Within, Ctrl-C or SIGTERM asks for the end, and `tell` says so. A second one ends at once, as elsewhere."""
+    ending = Ending()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = {number: handler for number, handler in before.items() if callable(handler)}  # others are ignored: nohup
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if ending.asked:
+            heard[signal.Signals(number)](number, frame)
+        ending.asked = True
+        with suppress(RuntimeError, OSError):  # in the middle of printing something else, or nobody listens any more
+            tell()
+
+    for number in heard:
+        signal.signal(number, ask)
+    try:
+        yield ending
+    finally:
+        for number, handler in heard.items():
             signal.signal(number, handler)
 
 

@@ -140,10 +140,10 @@ class Outcome:
     skipped: list[str] = field(default_factory=list)  # outputs that were there
 
 
-def show(report: FileReport, quiet: bool) -> None:
+def show(report: FileReport, quiet: bool, when: str = "") -> None:
     """In words, unless quiet; what was lost and what did not converge is always told of."""
     if not quiet:
-        say(str(report))
+        say(f"{when}{report}")
         if report.simulation:
             say(f"{report.output}: {report.simulation}")
         for certificate in report.certificates:
@@ -163,6 +163,16 @@ def in_options(status: str) -> str:
         "sigma or lam often settles it; to go on all the same, take this result as the start.",
         "--lam, or --model-sigma where there is one, often settles it.",
     )
+
+
+def in_a_sentence(report: FileReport) -> str:
+    """How the run ended, for somebody who does not know the method."""
+    if report.unchanged:
+        return "The picture was left as it is."
+    away = "" if report.distance is None else f", about {100 * report.distance:.2g} % away from it"
+    if report.converged:
+        return f"Converged: the result is at the fixed point of the method, as far as can be told{away}."
+    return f"Not converged{away}. {report.movement} {Status[report.status].value}".replace("  ", " ")
 
 
 def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:

@@ -74,8 +74,13 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """On stdout, in ASCII; numbers that JSON has no word for are null."""
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+    """On stdout, as `json_text` has it."""
+    print(json_text(value, indent=2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """In ASCII, on one line unless it is indented; numbers that JSON has no word for are null."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

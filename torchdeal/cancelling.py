@@ -1,0 +1,31 @@
+"""Work that can be cancelled, also in the middle of a long iteration."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+
+class CancelledError(BaseException):
+    """Not an `Exception`: nothing on the way is to take it for an error of its own and go on."""
+
+
+class Interruptible(TorchFunctionMode):
+    """Within, each operation of torch first looks whether the work is still wanted.
+
+    An outer iteration of a large picture takes seconds. Its operations take milliseconds: so long does it take to stop.
+    """
+
+    def __init__(self, stop: threading.Event):
+        super().__init__()
+        self._stop = stop
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if self._stop.is_set():
+            raise CancelledError
+        return func(*args, **(kwargs or {}))
