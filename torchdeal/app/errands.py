@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -39,13 +39,21 @@ class BusyError(Exception):
     """Too many are waiting already."""
 
 
+class Stop(Protocol):
+    """Such as a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Whether the work is not wanted any more."""
+        ...
+
+
 class Interruptible(TorchFunctionMode):
     """Within, each operation of torch first looks whether the work is still wanted.
 
     An outer iteration of a large picture takes seconds. Its operations take milliseconds: so long does it take to stop.
     """
 
-    def __init__(self, stop: threading.Event):
+    def __init__(self, stop: Stop):
         super().__init__()
         self._stop = stop
 
