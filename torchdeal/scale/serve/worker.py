@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +22,9 @@ from torchdeal.scale.serve.orders import Finished, Order, one_of
 from torchdeal.solvers import Progress
 
 LONGEST_RETRY = 60  # seconds
+LARGE = (
+    2**15
+)  # pixels: an iteration takes long then, and is interrupted, too; for less, looking costs a sixth more time
 SHARE = 0.2  # of the last solve in the mean over those before
 
 log = logging.getLogger("torchdeal.serve")
@@ -142,7 +146,8 @@ class Worker:
 
     def _outcomes(self, batch: Sequence[Order]) -> list[Finished]:
         started, unwanted = time.monotonic(), _Unwanted(batch)
-        with memory_for("for this picture"), Interruptible(unwanted):  # within an iteration, too: it can take a minute
+        large = sum(order.frame[0, 0].numel() * order.asked.magnification**2 for order in batch) > LARGE
+        with memory_for("for this picture"), Interruptible(unwanted) if large else nullcontext():
             solved = _solved_together(batch, self._models, unwanted.look)
         seconds = time.monotonic() - started
         self._counters.batch_size.observe(len(batch))
