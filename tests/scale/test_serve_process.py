@@ -15,8 +15,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="deal serve needs pip install 'torchdeal[serve]'")
 pytest.importorskip("prometheus_client", reason="deal serve needs pip install 'torchdeal[serve]'")
-httpx = pytest.importorskip("httpx", reason="tests of deal serve need httpx")
+pytest.importorskip("httpx", reason="tests of deal serve need httpx")
 
+import httpx
 from app.visitors import noisy_pixels
 from documents import ROOT
 from scale.servers import NOISY
@@ -108,7 +109,7 @@ def test_it_answers_what_it_accepted_and_ends(server):
 
     def ask():
         with Client(server.address) as client:
-            answers.append(client.denoise(noisy_pixels(size=48), sigma=20, tolerance=1e-4))
+            answers.append(client.denoise(noisy_pixels(size=32), sigma=20, tolerance=1e-4))
 
     person = threading.Thread(target=ask)
     with httpx.Client(base_url=server.address) as other:  # connected before the end begins

@@ -63,7 +63,7 @@ def test_pictures_that_wait_together_are_solved_together(held):
         others = [
             people.submit(ask, client, content=as_file(noisy_pixels(size=20)), max_iterations=1),
             people.submit(ask, client, model="gray", max_iterations=1),
-            people.submit(ask, client, "upscale", scale=2, max_iterations=1),
+            people.submit(ask, client, "upscale", scale=2, lam=1, model_sigma=20, max_iterations=1),
         ]
         until(lambda: waiting(client) == 6)
         held.go.set()
