@@ -6,10 +6,13 @@ that of `torchdeal.denoise`.
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -33,6 +36,8 @@ CLIENTS, BATCHES = (1, 4, 16), (1, 8)
 MIXED, QUICK_MIXED = 2000, 8  # requests, for memory
 SIDES = range(16, 41, 4)
 BUSY_CLIENTS, SHORT_QUEUE = 12, 2
+ALONE = "without a server"
+SERVER_SECONDS = "process_cpu_seconds_total"  # in its metrics
 LOAD, CROWD, HARM, MEMORY = "load", "more than may wait", "harmful clients", "memory"
 PROTOCOL = (
     f"deal serve and its clients on one machine, gray pictures of {SIDE} x {SIDE} pixels, noise of sigma {SIGMA:g}, "
@@ -84,9 +89,12 @@ def _load(options: BenchmarkOptions, done: set[str]) -> Iterator[tuple[str, Valu
     pictures = _pictures(options, count)
     model = load(WEIGHTS, device=options.device)
     denoise(pictures[0], SIGMA, model=model)  # to warm up
+    busy = busy_seconds()
     answers, seconds = zip(*(_timed(partial(denoise, y, SIGMA, model=model)) for y in pictures), strict=True)
-    if "without a server" not in done:
-        yield "without a server", {"clients": 1, **_waits(seconds, sum(seconds)), "requests": count, "answered": count}
+    others = (busy_seconds() - busy) / sum(seconds)
+    if ALONE not in done:
+        waits = _waits(seconds, sum(seconds))
+        yield ALONE, {"clients": 1, **waits, "requests": count, "answered": count, "others": others}
     for batch in BATCHES:
         missing = [n for n in CLIENTS if _load_name(n, batch) not in done]
         if not missing:
@@ -104,13 +112,14 @@ def _load_name(clients: int, batch: int) -> str:
 def _under_load(
     running: ServerProcess, pictures: Sequence[np.ndarray], answers: Sequence[np.ndarray], clients: int, batch: int
 ) -> Values:
-    before = running.metrics()
+    before, busy = running.metrics(), busy_seconds()
     (found, seconds), total = _timed(lambda: _asked(running, pictures, clients))
-    after = running.metrics()
+    after, busy = running.metrics(), busy_seconds() - busy
+    busy -= after[SERVER_SECONDS] - before[SERVER_SECONDS]
     solved, solves = (after[f"deal_batch_size_{name}"] - before[f"deal_batch_size_{name}"] for name in ("sum", "count"))
     off = [np.abs(one.astype(int) - other).max() for one, other in zip(found, answers, strict=True)]
     together = {"batch": batch, "mean_batch": solved / solves, "answered": len(found), "different": max(map(int, off))}
-    return {"clients": clients, **_waits(seconds, total), "requests": len(pictures), **together}
+    return {"clients": clients, **_waits(seconds, total), "requests": len(pictures), **together, "others": busy / total}
 
 
 def _asked(running: ServerProcess, pictures: Sequence[np.ndarray], clients: int) -> tuple[list[Any], list[float]]:
@@ -124,6 +133,16 @@ def _timed(call: Any) -> tuple[Any, float]:
     started = time.perf_counter()
     answer = call()
     return answer, time.perf_counter() - started
+
+
+def busy_seconds() -> float:
+    """Of all processors, without what this process did; nan where the system does not tell (other than Linux)."""
+    try:
+        times = [int(number) for number in Path("/proc/stat").read_text().split("\n")[0].split()[1:8]]
+    except (OSError, ValueError):
+        return math.nan
+    idle = times[3] + times[4]
+    return (sum(times) - idle) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def _waits(seconds: Sequence[float], total: float) -> Values:
@@ -197,6 +216,7 @@ def _load_table(rows: Sequence[Row]) -> Table:
         "mean batch",
         "answered",
         "gray levels off",
+        "cores that other programs took",
     ]
     lines = []
     for row in rows:
@@ -210,6 +230,7 @@ def _load_table(rows: Sequence[Row]) -> Table:
                 "" if alone else number(v["mean_batch"]),
                 f"{v['answered']} of {v['requests']}",
                 "" if alone else str(v["different"]),
+                f"{v['others']:.1f}" if "others" in v else "",
             ]
         )
     return Table(head, lines)

@@ -147,8 +147,9 @@ def _add_facts(app: FastAPI, service: Service) -> None:
 
     @app.get("/docs", include_in_schema=False)
     @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(page_of(app.openapi()), headers={"Content-Security-Policy": CONTENT_POLICY})
+    async def page(request: Request) -> HTMLResponse:
+        text = page_of(app.openapi(), str(request.base_url))
+        return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_POLICY})
 
 
 def _responses() -> dict[int | str, dict[str, Any]]:

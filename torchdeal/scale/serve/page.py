@@ -13,7 +13,6 @@ EXAMPLES = {
     "/v1/upscale": "curl -F image=@small.png '{base}/v1/upscale?scale=2' -o large.png",
     "/v1/inpaint": "curl -F image=@damaged.png -F mask=@mask.png '{base}/v1/inpaint' -o whole.png",
 }
-BASE = "http://localhost:8750"
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "body{color:#222;background:#fff}"
@@ -24,14 +23,14 @@ STYLE = (
 )
 
 
-def page_of(description: dict[str, Any]) -> str:
-    """HTML of an OpenAPI description."""
+def page_of(description: dict[str, Any], base: str) -> str:
+    """HTML of an OpenAPI description, with examples for the server at this address."""
     about = description["info"]
     parts = [f"<h1>{escape(about['title'])} {escape(about['version'])}</h1>", f"<p>{escape(about['description'])}</p>"]
     parts += ['<p>For machines: <a href="openapi.json">openapi.json</a>.</p>']
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            parts += _address(path, method, operation, description)
+            parts += _address(path, method, operation, description, base)
     style = f"<style>{STYLE}</style>"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{style}'
     title = escape(about["title"])
@@ -40,10 +39,12 @@ def page_of(description: dict[str, Any]) -> str:
     )
 
 
-def _address(path: str, method: str, operation: dict[str, Any], description: dict[str, Any]) -> Iterator[str]:
+def _address(
+    path: str, method: str, operation: dict[str, Any], description: dict[str, Any], base: str
+) -> Iterator[str]:
     yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation.get('description', ''))}</p>"
     if path in EXAMPLES:
-        yield f"<pre>{escape(EXAMPLES[path].format(base=BASE))}</pre>"
+        yield f"<pre>{escape(EXAMPLES[path].replace('{base}', base.rstrip('/')))}</pre>"
     rows = [*_files(operation, description), *_parameters(operation, description)]
     if rows:
         yield f"<table><tr><th>name<th>type<th>meaning{''.join(rows)}</table>"
