@@ -216,6 +216,15 @@ def test_a_server_that_ends_takes_nothing_more(held):
         assert accepted.result().status_code == 200
 
 
+def test_a_server_that_cannot_compute_says_so(monkeypatch):
+    """A thread that has ended, such as by weights that are damaged, keeps nobody waiting."""
+    monkeypatch.setattr(worker.Worker, "_work", lambda self: None)
+    with serving() as client:
+        until(lambda: not client.service.worker.alive)
+        assert ask(client).status_code == 503
+        assert client.get("/health").json() | {"alive": False, "ready": False} == client.get("/health").json()
+
+
 def test_what_is_alike(tmp_path):
     """Sigma may differ; the size, the weights and the tolerance may not."""
 

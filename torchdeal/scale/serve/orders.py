@@ -51,7 +51,7 @@ REPORTED = (  # of a `FileReport`; the others are about files
     "movement",
     "notes",
 )
-MOST_NOTES = 8  # a report travels in a header
+MOST_NOTES, LONGEST_NOTE = 4, 200  # a report travels in a header
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def reply(order: Order, outcome: Finished, folder: Path) -> Reply:
 
 def _reported(found: FileReport) -> dict[str, Any]:
     report = {name: getattr(found, name) for name in REPORTED}
-    return {**report, "notes": [note.replace("--", "")[:300] for note in found.notes[:MOST_NOTES]]}
+    return {**report, "notes": [note.replace("--", "")[:LONGEST_NOTE] for note in found.notes[:MOST_NOTES]]}
 
 
 def one_of(solution: Solution, index: int) -> Solution:

@@ -128,6 +128,8 @@ class Service:
         """For the gate."""
         if self.draining:
             return 503, CLOSING, 5
+        if not self.worker.alive:
+            return 503, "The server cannot compute any more: its log has the details.", 60
         if self.worker.full or self.in_flight >= UPLOADS * self.settings.queue:
             return 429, "Too many pictures are waiting already.", self.worker.retry_after
         return None
