@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from torchdeal.app.wishes import WeightsSize
 from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, say
 from torchdeal.extras import optional
 from torchdeal.io.formats import MOST_VALUES_VARIABLE
+
+if TYPE_CHECKING:
+    from torchdeal.scale.serve.service import ServeSettings
 
 PORT = 8750
 TOKEN_VARIABLE = "TORCHDEAL_TOKEN"
@@ -65,19 +68,11 @@ def serve(
     """Answer requests over HTTP: pictures in, pictures out. The description is at /docs."""
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         optional(module, "deal serve", "serve")
-    from torchdeal.app.guard import is_loopback
-    from torchdeal.app.serving import listening
-    from torchdeal.scale.serve.api import create
-    from torchdeal.scale.serve.running import log_to_stderr, serve
     from torchdeal.scale.serve.service import ServeSettings
 
-    secret = _token(token, token_file)
-    if secret is None and not is_loopback(host):
-        raise ValueError(f"--host {host} lets other machines ask: set {TOKEN_VARIABLE}, or give --token-file")
-    os.environ.setdefault(MOST_VALUES_VARIABLE, str(CHANNELS * max_pixels))
     settings = ServeSettings(
         host=host,
-        token=secret,
+        token=_token(token, token_file),
         device=device_name(device),
         weights=weights,
         megabytes=max_megabytes,
@@ -87,11 +82,25 @@ def serve(
         upload_seconds=upload_seconds,
         answer_seconds=answer_seconds,
     )
+    _run(settings, port, quiet)
+
+
+def _run(settings: ServeSettings, port: int, quiet: bool) -> None:
+    """Until it is told to end."""
+    from torchdeal.app.guard import is_loopback
+    from torchdeal.app.serving import listening
+    from torchdeal.scale.serve.api import create
+    from torchdeal.scale.serve.running import log_to_stderr, serve
+
+    open_to_others = not is_loopback(settings.host)
+    if open_to_others and settings.token is None:
+        raise ValueError(f"--host {settings.host} lets other machines ask: set {TOKEN_VARIABLE}, or give --token-file")
+    os.environ.setdefault(MOST_VALUES_VARIABLE, str(CHANNELS * settings.pixels))
     log_to_stderr(quiet)
     app = create(settings)
-    with listening(host, port) as (sockets, address):
+    with listening(settings.host, port) as (sockets, address):
         say(f"The service is at {address}  ({address}docs describes it, Ctrl-C ends it)")
-        if not is_loopback(host):
+        if open_to_others:
             complain("Note", "other machines can reach it. It is not encrypted: put a proxy with TLS in front of it")
         serve(app, sockets)
 
