@@ -24,10 +24,10 @@ def table(found):
 
 def test_load():
     waits = {"per_second": 2.0, "median": 0.5, "p95": 0.75, "p99": 1.0, "requests": 8, "answered": 8}
-    served = {**waits, "clients": 4, "batch": 2, "mean_batch": 1.6, "different": 1, "others": 0.25}
+    served = {**waits, "clients": 4, "batch": 2, "mean_batch": 1.6, "different": 1, "cpu": 0.6, "others": 0.25}
     assert table(results(serve.LOAD, alone=waits, served=served)) == [
-        ["none: in Python, one after the other", "", "2", "0.5", "0.75", "1", "", "8 of 8", "", ""],
-        ["4", "2", "2", "0.5", "0.75", "1", "1.6", "8 of 8", "1", "0.2"],
+        ["none: in Python, one after the other", "", "2", "0.5", "0.75", "1", "", "8 of 8", "", "", ""],
+        ["4", "2", "2", "0.5", "0.75", "1", "1.6", "8 of 8", "1", "0.6", "0.25"],
     ]
 
 

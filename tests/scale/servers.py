@@ -7,7 +7,7 @@ import numpy as np
 from app.visitors import as_file, noisy_pixels
 from starlette.testclient import TestClient
 
-from torchdeal.app.wishes import WeightsSize
+from torchdeal.cli.shared import WeightsSize
 from torchdeal.scale.serve.api import create
 from torchdeal.scale.serve.service import ServeSettings
 

@@ -1,10 +1,12 @@
 """A picture in, a picture out, over HTTP; and what is refused, in which words."""
 
+import ast
 import base64
 import io
 import json
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from scale.servers import NOISY, PHOTO, QUICK, ask, npy, serving
 
 import torchdeal as td
 from torchdeal.app import guard
+from torchdeal.cli import serve
 from torchdeal.io.formats import MOST_VALUES_VARIABLE
 
 
@@ -240,3 +243,10 @@ def test_the_description(client):
         assert words in page.text
     assert "src=" not in page.text
     assert "https:" not in page.text
+
+
+def test_the_command_does_not_import_the_page():
+    """The page imports the commands: whichever came second would find the other half made."""
+    tree = ast.parse(Path(serve.__file__).read_text())
+    names = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert [name for name in names if name.startswith(("torchdeal.app", "torchdeal.scale"))] == []

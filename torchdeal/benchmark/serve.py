@@ -31,7 +31,7 @@ from torchdeal.scale.client import Client
 
 OURS, WEIGHTS = "deal-light", "gray-light"
 SIDE, SIGMA = 24, 25.0
-REQUESTS, QUICK_REQUESTS = 128, 4
+REQUESTS, QUICK_REQUESTS = 64, 4
 CLIENTS, BATCHES = (1, 4, 16), (1, 8)
 MIXED, QUICK_MIXED = 2000, 8  # requests, for memory
 SIDES = range(16, 41, 4)
@@ -89,12 +89,12 @@ def _load(options: BenchmarkOptions, done: set[str]) -> Iterator[tuple[str, Valu
     pictures = _pictures(options, count)
     model = load(WEIGHTS, device=options.device)
     denoise(pictures[0], SIGMA, model=model)  # to warm up
-    busy = busy_seconds()
+    busy, cpu = busy_seconds(), time.process_time()
     answers, seconds = zip(*(_timed(partial(denoise, y, SIGMA, model=model)) for y in pictures), strict=True)
-    others = (busy_seconds() - busy) / sum(seconds)
+    known = {"cpu": (time.process_time() - cpu) / count, "others": (busy_seconds() - busy) / sum(seconds)}
     if ALONE not in done:
         waits = _waits(seconds, sum(seconds))
-        yield ALONE, {"clients": 1, **waits, "requests": count, "answered": count, "others": others}
+        yield ALONE, {"clients": 1, **waits, "requests": count, "answered": count, **known}
     for batch in BATCHES:
         missing = [n for n in CLIENTS if _load_name(n, batch) not in done]
         if not missing:
@@ -115,11 +115,18 @@ def _under_load(
     before, busy = running.metrics(), busy_seconds()
     (found, seconds), total = _timed(lambda: _asked(running, pictures, clients))
     after, busy = running.metrics(), busy_seconds() - busy
-    busy -= after[SERVER_SECONDS] - before[SERVER_SECONDS]
+    cpu = after[SERVER_SECONDS] - before[SERVER_SECONDS]
     solved, solves = (after[f"deal_batch_size_{name}"] - before[f"deal_batch_size_{name}"] for name in ("sum", "count"))
     off = [np.abs(one.astype(int) - other).max() for one, other in zip(found, answers, strict=True)]
     together = {"batch": batch, "mean_batch": solved / solves, "answered": len(found), "different": max(map(int, off))}
-    return {"clients": clients, **_waits(seconds, total), "requests": len(pictures), **together, "others": busy / total}
+    return {
+        "clients": clients,
+        **_waits(seconds, total),
+        "requests": len(pictures),
+        **together,
+        "cpu": cpu / len(pictures),
+        "others": (busy - cpu) / total,
+    }
 
 
 def _asked(running: ServerProcess, pictures: Sequence[np.ndarray], clients: int) -> tuple[list[Any], list[float]]:
@@ -216,6 +223,7 @@ def _load_table(rows: Sequence[Row]) -> Table:
         "mean batch",
         "answered",
         "gray levels off",
+        "CPU s a picture",
         "cores that other programs took",
     ]
     lines = []
@@ -230,7 +238,7 @@ def _load_table(rows: Sequence[Row]) -> Table:
                 "" if alone else number(v["mean_batch"]),
                 f"{v['answered']} of {v['requests']}",
                 "" if alone else str(v["different"]),
-                f"{v['others']:.1f}" if "others" in v else "",
+                *(number(v[name]) if name in v else "" for name in ("cpu", "others")),
             ]
         )
     return Table(head, lines)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchdeal.app.wishes import WeightsSize
-from torchdeal.cli.shared import Device, DeviceChoice, complain, device_name, say
+from torchdeal.cli.shared import Device, DeviceChoice, WeightsSize, complain, device_name, say
 from torchdeal.extras import optional
 from torchdeal.io.formats import MOST_VALUES_VARIABLE
 

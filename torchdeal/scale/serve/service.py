@@ -23,8 +23,7 @@ import torchdeal
 from torchdeal.app.errands import BusyError
 from torchdeal.app.guard import refused
 from torchdeal.app.uploads import TooLargeError, TooManyPixelsError, Upload, UploadError, opened, receive, suffix_of
-from torchdeal.app.wishes import WeightsSize
-from torchdeal.cli.shared import in_words, is_foreseeable
+from torchdeal.cli.shared import WeightsSize, in_words, is_foreseeable
 from torchdeal.io.checkpoint import load
 from torchdeal.memory import is_out_of_memory
 from torchdeal.scale.serve.asked import AnswerKind, Asked
