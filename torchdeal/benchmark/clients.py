@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,20 +86,27 @@ def _wait_for(condition: Callable[[], bool], words: str) -> None:
         time.sleep(0.1)
 
 
-def png(width: int, height: int, rows: bytes) -> bytes:
+def png(width: int, height: int, packed: bytes) -> bytes:
     """A gray PNG that says to be so large, whatever is in it."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 
 def good_png(side: int = 16) -> bytes:
     """A small picture with some noise."""
     pixels = np.random.default_rng(0).integers(90, 160, (side, side), dtype=np.uint8)
-    return png(side, side, b"".join(b"\0" + row.tobytes() for row in pixels))
+    return png(side, side, zlib.compress(b"".join(b"\0" + row.tobytes() for row in pixels)))
+
+
+def bomb(side: int) -> bytes:
+    """A black PNG, a thousand times smaller than what it unpacks to."""
+    packer = zlib.compressobj(9)
+    rows = [packer.compress(bytes(side + 1)) for _ in range(side)]
+    return png(side, side, b"".join(rows) + packer.flush())
 
 
 def pickled() -> bytes:
@@ -108,10 +116,15 @@ def pickled() -> bytes:
     return buffer.getvalue()
 
 
-def _sent(content: bytes, name: str = "photo.png", **parameters: str) -> Callable[[ServerProcess], str]:
+def _sent(
+    content: bytes | Callable[[], bytes], name: str = "photo.png", **parameters: str
+) -> Callable[[ServerProcess], str]:
+    """A file as a form; what is large is made when it is sent."""
+
     def ask(server: ServerProcess) -> str:
         asked = {"sigma": "20", "tolerance": "0.05", **parameters}
-        return str(server.http.post("/v1/denoise", params=asked, files={"image": (name, content)}).status_code)
+        file = name, content() if callable(content) else content
+        return str(server.http.post("/v1/denoise", params=asked, files={"image": file}).status_code)
 
     return ask
 
@@ -184,8 +197,8 @@ HARMFUL: dict[str, tuple[str, Callable[[ServerProcess], str]]] = {  # what is ex
     "a length of 5000 digits": ("400", _raw(f"{HEAD}Content-Length: {'9' * 5000}\r\n\r\n".encode())),
     "a body without a length and without an end": ("too_large", _endless),
     "bytes that are not HTTP": ("400", _raw(b"\x16\x03\x01\x02\x00 hello\r\n\r\n")),
-    "a PNG of 30000 x 30000 pixels in 0.9 MB": ("413", _sent(png(30000, 30000, bytes(30001 * 30000)))),
-    "a PNG that says 2 billion pixels": ("413", _sent(png(50000, 40000, b"0"))),
+    "a PNG of 30000 x 30000 pixels in 0.9 MB": ("413", _sent(partial(bomb, 30000))),
+    "a PNG that says 2 billion pixels": ("413", _sent(png(50000, 40000, zlib.compress(b"0")))),
     "a PNG that is cut off": ("422", _sent(good_png()[:60])),
     "text as PNG": ("422", _sent(b"Dear server")),
     "an npy with Python objects": ("422", _sent(pickled(), "a.npy")),
