@@ -26,6 +26,7 @@ COMMANDS = (
     "info",
     "inpaint",
     "mri",
+    "serve",
     "train",
     "tune",
     "upscale",

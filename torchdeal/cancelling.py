@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from torch.overrides import TorchFunctionMode
 
@@ -13,13 +12,21 @@ class CancelledError(BaseException):
     """Not an `Exception`: nothing on the way is to take it for an error of its own and go on."""
 
 
+class Stop(Protocol):
+    """Such as a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Whether the work is not wanted any more."""
+        ...
+
+
 class Interruptible(TorchFunctionMode):
     """Within, each operation of torch first looks whether the work is still wanted.
 
     An outer iteration of a large picture takes seconds. Its operations take milliseconds: so long does it take to stop.
     """
 
-    def __init__(self, stop: threading.Event):
+    def __init__(self, stop: Stop):
         super().__init__()
         self._stop = stop
 

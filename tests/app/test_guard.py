@@ -8,7 +8,7 @@ from torchdeal.app import guard
 from torchdeal.app.server import create
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "192.168.0.7:8765", ""])
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "192.168.0.7:8765", "", "["])
 def test_other_names_are_refused(host, client):
     """A name that leads here is not yet ours: DNS rebinding."""
     assert client.get("/", headers={"host": host}).status_code == 403
@@ -24,6 +24,7 @@ def test_names_of_this_machine_are_known(host, client):
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -60,6 +61,11 @@ def test_the_password_is_asked_for(guarded):
     assert guarded.get("/", headers={"authorization": "Basic %"}).status_code == 401
     assert Visitor(guarded).sample("camera").status_code == 401
     assert guarded.get("/", auth=(b"me", "grüße".encode())).status_code == 200
+
+
+def test_a_program_sends_it_as_a_token(guarded):
+    assert guarded.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert guarded.get("/", headers={"authorization": "Bearer grüße".encode()}).status_code == 200
 
 
 @pytest.mark.parametrize(

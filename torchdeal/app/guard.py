@@ -7,7 +7,8 @@ import base64
 import binascii
 import hmac
 import ipaddress
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain")
 SAFE = ("GET", "HEAD")
+LONGEST_NUMBER = 15  # of digits in a header: no file is so large
 WRONG_PASSWORD_SECONDS = 1.0  # before the answer: guessing takes long
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -35,6 +37,8 @@ class Guard:
     send forms here: then the Origin header has its own name.
     """
 
+    _stranger = "This page answers to localhost alone. Start deal app with --host to change that."
+
     def __init__(self, app: ASGIApp, *, host: str, password: str | None, most_bytes: int):
         self._app, self._password, self._most = app, password, most_bytes
         self._host = host
@@ -44,27 +48,30 @@ class Guard:
             await self._app(scope, receive, send)
             return
         refusal = await self._refusal(scope["method"], Headers(scope=scope))
-        await (refusal or self._app)(scope, receive, _with_headers(send))
+        await (refusal or self._app)(scope, receive, with_headers(send))
 
     async def _refusal(self, method: str, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if not self._knows(host):
-            return _refused(403, "This page answers to localhost alone. Start deal app with --host to change that.")
+            return refused(403, self._stranger)
         if method not in SAFE and not _same_origin(headers, host):
-            return _refused(403, "This request comes from another site.")
+            return refused(403, "This request comes from another site.")
         if self._password is not None and not _has_password(headers, self._password):
             if "authorization" in headers:
                 await asyncio.sleep(WRONG_PASSWORD_SECONDS)
-            asked = {"WWW-Authenticate": 'Basic realm="deal app", charset="UTF-8"'}
-            return PlainTextResponse("This page has a password; any user name will do.", 401, headers=asked)
+            return self._asks_for_password()
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._most:
-            return _refused(413, f"The file is larger than the {self._most / 2**20:.0f} MiB that are taken.")
+        if not length.isdecimal() or len(length) > LONGEST_NUMBER or int(length) > self._most:
+            return refused(413, f"The file is larger than the {self._most / 2**20:.0f} MiB that are taken.")
         return None
+
+    def _asks_for_password(self) -> Response:
+        asked = {"WWW-Authenticate": 'Basic realm="deal app", charset="UTF-8"'}
+        return PlainTextResponse("This page has a password; any user name will do.", 401, headers=asked)
 
     def _knows(self, host: str) -> bool:
         """With a password any name will do: a site that borrows this address has not been told it."""
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _place(f"//{host}").hostname or ""
         return self._password is not None or name == self._host or is_loopback(name)
 
 
@@ -80,11 +87,22 @@ def _same_origin(headers: Headers, host: str) -> bool:
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    return origin is None or _place(origin).netloc.lower() == host.lower()
+
+
+def _place(address: str) -> SplitResult:
+    """The parts of an address; of one that is none, nothing."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _has_password(headers: Headers, password: str) -> bool:
+    """As a browser sends it (Basic), or as programs do (Bearer)."""
     scheme, _, code = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return hmac.compare_digest(code.strip().encode("latin-1"), password.encode())
     try:
         given = base64.b64decode(code, validate=True).partition(b":")[2]
     except (binascii.Error, ValueError):
@@ -92,11 +110,14 @@ def _has_password(headers: Headers, password: str) -> bool:
     return scheme.lower() == "basic" and hmac.compare_digest(given, password.encode())
 
 
-def _refused(status: int, error: str) -> Response:
-    return JSONResponse({"error": error}, status)
+def refused(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
+    """One sentence, as JSON."""
+    return JSONResponse({"error": error}, status, headers)
 
 
-def _with_headers(send: Send) -> Send:
+def with_headers(send: Send) -> Send:
+    """What a browser must know to be careful with any answer of ours; an answer may have its own."""
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

@@ -31,6 +31,10 @@ class TooLargeError(UploadError):
     """More bytes than are taken."""
 
 
+class TooManyPixelsError(UploadError):
+    """More pixels than are taken, or than a file of this size should have."""
+
+
 @dataclass(frozen=True, eq=False)
 class Upload:
     """A file of a person.
@@ -142,12 +146,13 @@ def opened(path: Path, name: str, role: str = "picture") -> Upload:
     try:
         image = files.read(path)
     except (files.ImageFileError, ValueError) as error:
-        raise UploadError(upload.in_words(str(error))) from None
+        kind = TooManyPixelsError if isinstance(error, files.TooManyValuesError) else UploadError
+        raise kind(upload.in_words(str(error))) from None
     except MemoryError:
         raise UploadError(f"{upload.name} needs more memory than there is: use a smaller one.") from None
     if image.frames > 1 or image.colours not in (1, 3):
         raise UploadError(
-            f"{upload.name} holds several pictures or channels; the page takes one picture, gray or of three colours, "
+            f"{upload.name} holds several pictures or channels; one picture is taken here, gray or of three colours, "
             "and the commands take all."
         )
     if role == "picture" and min(image.size) < SMALLEST_SIDE:

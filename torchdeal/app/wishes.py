@@ -21,7 +21,7 @@ from torchdeal.cli.inpaint import RANDOM, Inpainting, masks_for, read_mask
 from torchdeal.cli.mri import ScanTask, SimulatedScan
 from torchdeal.cli.options import Settings
 from torchdeal.cli.run import Task
-from torchdeal.cli.shared import Device
+from torchdeal.cli.shared import Device, WeightsSize
 from torchdeal.cli.upscale import DEFAULT_SIGMA, DEFAULT_STD, Upscaling
 from torchdeal.mri.data import MIDDLE
 from torchdeal.operators import Blur, BlurBoundary
@@ -54,13 +54,6 @@ class Goal(Choice):
     INPAINT = "inpaint"
     MRI = "mri"
     CT = "ct"
-
-
-class WeightsSize(Choice):
-    """Which of the bundled weights."""
-
-    LIGHT = "light"
-    FULL = "full"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "speed": "seconds to a given distance from the fixed point, beside the method as the paper writes it",
     "time": "seconds and memory of each method on the same problem",
     "load": "one thread and all, beside a busy process, and two pictures at once, on the CPU",
+    "serve": "requests over HTTP: pictures a second, waiting times, harmful clients, memory",
     "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
     "convergence": "a hundred random problems: does a run end when it should, and is what it says true",
     "tune": "automatic sigma and lam, beside the best pair for each image",

@@ -14,7 +14,7 @@ import typer
 
 import torchdeal
 from torchdeal.cli import app as page
-from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, train, tune, upscale, watch
+from torchdeal.cli import ct, deblur, denoise, explain, info, inpaint, mri, process, serve, train, tune, upscale, watch
 from torchdeal.cli.benchmark import benchmark
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, messages, print_json
 
@@ -40,6 +40,7 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(benchmark)
 app.command(name="app", epilog=page.EXAMPLES)(page.app)
+app.command(epilog=serve.EXAMPLES)(serve.serve)
 app.command()(info.info)
 
 

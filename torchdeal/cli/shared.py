@@ -17,6 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from torchdeal import solvers
+from torchdeal.choice import Choice
 from torchdeal.cli.memory import OutOfMemoryError, out_of_memory
 from torchdeal.display.progress import Advance, columns
 from torchdeal.io import files
@@ -45,6 +46,13 @@ class Device(str, Enum):
     cpu = "cpu"
     cuda = "cuda"
     mps = "mps"
+
+
+class WeightsSize(Choice):
+    """Which of the bundled weights."""
+
+    LIGHT = "light"
+    FULL = "full"
 
 
 DeviceChoice = Annotated[Device, typer.Option(help="auto takes CUDA where there is one.")]

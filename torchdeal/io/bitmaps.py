@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from torchdeal.io import deep_png
-from torchdeal.io.formats import BY_SUFFIX, ImageFile, ImageFileError, atomically, check_amount
+from torchdeal.io.formats import BY_SUFFIX, ImageFile, ImageFileError, TooManyValuesError, atomically, check_amount
 from torchdeal.io.metadata import Metadata, read_exif, turned, upright
 
 PILLOW = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
@@ -33,7 +33,7 @@ def read(path: Path) -> ImageFile:
                 return _read(path, image)
         except Image.DecompressionBombError as error:
             amount = str(error).split(",")[0]
-            raise ImageFileError(f"{path}: {amount}; cut it into parts, or save it as TIFF") from None
+            raise TooManyValuesError(f"{path}: {amount}; cut it into parts, or save it as TIFF") from None
 
 
 def _read(path: Path, image: Any) -> ImageFile:

@@ -16,6 +16,7 @@ from torchdeal.io.formats import (
     BY_SUFFIX,
     ImageFile,
     ImageFileError,
+    TooManyValuesError,
     atomically,
     check_amount,
     check_holds,
@@ -27,7 +28,16 @@ from torchdeal.io.metadata import Metadata
 TIFF = (".tif", ".tiff")
 SUFFIXES = tuple(BY_SUFFIX)
 
-__all__ = ["PILLOW", "SUFFIXES", "TIFF", "ImageFile", "ImageFileError", "atomically", "check_holds"]
+__all__ = [
+    "PILLOW",
+    "SUFFIXES",
+    "TIFF",
+    "ImageFile",
+    "ImageFileError",
+    "TooManyValuesError",
+    "atomically",
+    "check_holds",
+]
 
 
 def read(path: Path) -> ImageFile:

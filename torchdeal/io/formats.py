@@ -21,6 +21,10 @@ class ImageFileError(Exception):
     """A file that cannot be read or written, and why."""
 
 
+class TooManyValuesError(ImageFileError):
+    """A file with more pixels than are read."""
+
+
 @dataclass(frozen=True)
 class ImageFile:
     """The pixels of a file, `(H, W)`, `(H, W, C)` or a stack `(B, H, W, C)`, and what goes along with them.
@@ -135,7 +139,7 @@ def check_amount(path: Path, shape: Sequence[int]) -> None:
     limit = int(text) if text.isdecimal() else MOST_VALUES
     amount = math.prod(int(length) for length in shape)
     if amount > limit:
-        raise ImageFileError(
+        raise TooManyValuesError(
             f"{path}: {' x '.join(map(str, shape))} values, {amount / 1e6:.0f} million, are more than the "
             f"{limit / 1e6:.0f} million that are read; cut it into parts, or set {MOST_VALUES_VARIABLE}"
         )

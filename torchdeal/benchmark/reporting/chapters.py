@@ -26,6 +26,7 @@ TITLES = {
     "speed": "Speed",
     "time": "Time and memory",
     "load": "Load",
+    "serve": "Serving",
     "robustness": "Robustness",
     "convergence": "Convergence",
     "tune": "Automatic parameters",

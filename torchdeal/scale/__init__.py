@@ -1,0 +1,1 @@
+"""Much at once: large pictures, stacks, and requests of others."""
