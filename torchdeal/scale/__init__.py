@@ -1,0 +1,1 @@
+"""More than one picture that fits: many at once, and large ones."""
