@@ -97,6 +97,14 @@ class Settings:
         float, _solving(help="Stop when the estimated relative distance to the fixed point is below this.")
     ] = DEFAULT_TOLERANCE
     max_iterations: Annotated[int, _solving(min=1, help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS
+    batch: Annotated[
+        int | None,
+        _solving(
+            min=1,
+            help="Pictures or frames of one size that are solved together. Default: as many as fill the GPU; 1 on the "
+            "CPU.",
+        ),
+    ] = None
     certificate: Annotated[
         bool,
         _solving(

@@ -31,8 +31,7 @@ def batch_size(pixels: int, features: int, device: torch.device | str) -> int:
 
     On the CPU it is 1: a single picture uses all of its cores, and more at once were measured to be no faster.
     """
-    device = torch.device(device)
-    if device.type != "cuda":
+    if not str(device).startswith("cuda"):
         return 1
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     free = torch.cuda.mem_get_info(device)[0] + unused

@@ -21,7 +21,7 @@ from torchdeal.model import DEAL
 from torchdeal.operators import Identity, Operator, as_operator
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
 from torchdeal.reconstruction import PosedEquation, Reconstruction
-from torchdeal.scale.batches import Batches, batch_size, kind_of
+from torchdeal.scale.batches import Batches, batch_size
 
 Numbers = float | str | None | Iterable[float]
 
