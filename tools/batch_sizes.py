@@ -1,7 +1,7 @@
 """How long a picture takes where several of one size are denoised together: what `--batch` should be.
 
-Run as `python tools/batch_sizes.py [--device cuda] [--kind gray] [--size 481x321 ...] [--batch 1 2 4 ...]`. Pictures are
-crops of those of scikit-image, with noise of their own. The memory is the most that torch had in use, on a GPU.
+Run as `python tools/batch_sizes.py [--device cuda] [--kind gray] [--size 481x321 ...] [--batch 1 2 4 ...]`. Pictures
+are crops of those of scikit-image, with noise of their own. The memory is the most that torch had in use, on a GPU.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def time_batch(model: DEAL, given: Given, height: int, width: int, batch: int) -
         options = {"sigma": given.sigma / 255, "tolerance": given.tolerance, "batch": batch, "data_range": 1.0}
         return [int(rec.iterations[0]) for rec in reconstruct_many(part, model=model, **options)]
 
-    on_gpu = given.device == "cuda"
+    on_gpu, before = given.device == "cuda", 0
     if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

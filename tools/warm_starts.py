@@ -97,13 +97,12 @@ def compare(model: DEAL, name: str, sigma: float, given: Given) -> WarmStart:
         seconds = cold_seconds, warm_seconds
         numbers = [value for both in (*zip(*pairs, strict=True), seconds) for value in both]
         rows.append([*numbers, difference, difference > allowed])
-            [*(v for both in (*zip(*pairs, strict=True), seconds) for v in both), difference, difference > allowed]
-        )
-    outer, outer_warm, cg, cg_warm, psnr, psnr_warm, seconds, seconds_warm, _, _ = np.mean(rows[1:], 0)
-    most, beyond = max(row[-2] for row in rows), sum(row[-1] for row in rows)
-    times = float(seconds), float(seconds_warm)
-    counts = (float(value) for value in (outer, outer_warm, cg, cg_warm))
-    return WarmStart(name, sigma, *counts, *times, float(psnr), float(psnr_warm), most, beyond)
+    outer, outer_warm, cg, cg_warm, psnr, psnr_warm, seconds, seconds_warm = np.mean(rows[1:], 0).tolist()[:8]
+    return WarmStart(
+        *(name, sigma, outer, outer_warm, cg, cg_warm, seconds, seconds_warm, psnr, psnr_warm),
+        largest_difference=max(row[-2] for row in rows),
+        beyond_tolerance=sum(row[-1] for row in rows),
+    )
 
 
 def _timed(
