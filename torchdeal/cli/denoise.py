@@ -25,6 +25,8 @@ EXAMPLES = (
 
 @dataclass(frozen=True, eq=False)
 class Denoising(PictureTask):
+    made = "denoised"
+
     def pose(self, frame: Tensor) -> Problem:
         return self.problem(frame, Identity(), degraded_by="noisy", leave_clean=self.settings.lam is None)
 

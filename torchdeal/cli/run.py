@@ -17,7 +17,7 @@ import typer
 from torch import Tensor
 
 from torchdeal.cli.frames import check_finite, restored
-from torchdeal.cli.jobs import Job, check_outputs
+from torchdeal.cli.jobs import Job, check_outputs, is_done
 from torchdeal.cli.memory import check_memory
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, Outcome, close, show
@@ -121,7 +121,7 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     """
     settings = task.settings
     check_outputs(jobs, settings, [*reads, *filter(None, [settings.noise_map])])
-    done = [job for job in jobs if settings.skip_existing and job[1].exists()]
+    done = [job for job in jobs if settings.skip_existing and is_done(job)]
     if done:
         complain("Note", f"{len(done)} of {len(jobs)} are skipped: their outputs exist")
     outcome = Outcome(skipped=[str(target) for _, target in done])
