@@ -16,6 +16,7 @@ from torchdeal.cli.memory import memory_for
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, certificates, summarise
 from torchdeal.cli.shared import progress_bar, reporter, waiting
+from torchdeal.reconstruction import Reconstruction
 from torchdeal.scale.batches import Batches, kind_of
 from torchdeal.solvers import Progress
 
@@ -65,6 +66,7 @@ class OpenFile:
     kind: Any
     seconds: float = 0.0  # its share of the time
     solved: list[Solved] = field(default_factory=list)
+    latest: Reconstruction | None = None  # the answer for the frame before, where frames are solved one by one
     ended: bool = False  # it is written, or it failed
 
     @classmethod
@@ -86,6 +88,8 @@ class OpenFile:
         started = time.perf_counter()
         with memory_for(f"to reconstruct {self.name_of(number)}"):
             problem = self.task.pose(self.frames[number - 1])
+            if self.latest is not None and not problem.leave:
+                problem = self.task.begun_with(problem, self.latest)
         self.seconds += time.perf_counter() - started
         return Piece(self, self.name_of(number), problem)
 
@@ -95,11 +99,14 @@ class OpenFile:
         check_finite(solved, name)
         settings = self.task.settings
         self.seconds += seconds
+        one_by_one = (settings.batch or 1) == 1 and settings.torch_device == "cpu"
+        self.latest = solved.solution if one_by_one and isinstance(solved.solution, Reconstruction) else None
         self.solved.append(solved if settings.error_bars or settings.certificate else solved.without_problem())
 
     def finish(self) -> FileReport:
         """Write, and report."""
         (source, target), settings, started = self.job, self.task.settings, time.perf_counter()
+        self.latest = None
         with memory_for(f"to write {target}"):
             notes = _write(self.task, target, self.solved, self.kind)
         if settings.error_bars:
@@ -139,7 +146,7 @@ def _pieces(jobs: Sequence[Job], task: Task) -> Iterator[Piece]:
 def _kind(settings: Settings, piece: Piece) -> Hashable:
     """Equal for what can be solved together; None for what cannot."""
     problem = piece.problem
-    if problem is None or problem.leave:
+    if problem is None or problem.leave or problem.start is not None:
         return None
     if problem.noise_kind is not None and (settings.error_bars or settings.certificate):
         return None  # its answer would not hold its problem

@@ -29,6 +29,7 @@ from torchdeal.model import DEAL
 from torchdeal.noise import NoiseLevel
 from torchdeal.operators import Operator
 from torchdeal.reconstruct import reconstruct
+from torchdeal.reconstruction import Reconstruction
 from torchdeal.scale.batches import batch_size
 from torchdeal.scale.stacks import sample_of
 from torchdeal.solvers import Progress, Solution
@@ -64,6 +65,7 @@ class Problem:
     white: float | None = None  # the value of white in x; None: the range of a rough reconstruction
     keep: Callable[[Tensor], Tensor] = lambda x: x  # the part of x that is wanted
     simulation: Simulation | None = None
+    start: Reconstruction | None = None  # a first guess
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,8 @@ class Solved:
     def without_problem(self) -> Solved:
         """What a report needs: the image, and how the run went."""
         of_run = {item.name: getattr(self.solution, item.name) for item in fields(Solution)}
-        return replace(self, problem=replace(self.problem, y=self.problem.y[:0]), solution=Solution(**of_run))
+        problem = replace(self.problem, y=self.problem.y[:0], start=None)
+        return replace(self, problem=problem, solution=Solution(**of_run))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,10 @@ class Task(ABC, Generic[Frame, Kind]):
     def for_stack(self, frames: Sequence[Frame], kind: Kind) -> Task[Frame, Kind]:
         """The same task, knowing what all frames of a file have in common."""
         return self
+
+    def begun_with(self, problem: Problem, before: Reconstruction) -> Problem:
+        """The problem, with the answer for the frame before as a first guess where that helps."""
+        return problem
 
     def check_target(self, path: Path, frames: Sequence[Frame], kind: Kind) -> None:
         """Raise, before any work, if the format of this file cannot hold the result."""
@@ -193,6 +200,7 @@ def solve_together(
         max_iterations=settings.max_iterations,
         channelwise=settings.channelwise,
         data_range=white,
+        start=first.start,  # of a problem that is alone
         callback=callback,
     )
     if len(problems) == 1:

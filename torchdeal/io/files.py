@@ -65,6 +65,8 @@ def write(path: Path, image: ImageFile, *, quality: int | None = None) -> list[s
     Returns:
         a sentence for each thing that the file cannot keep.
     """
+    if not image.is_volume:  # files of DICOM need no suffix
+        check_format(path)
     check_holds(path, image)
     if suffix_of(path) not in SUFFIXES:
         return nifti.write(path, image) if suffix_of(path) in NIFTI else dicom.write(path, image)

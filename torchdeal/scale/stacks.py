@@ -70,8 +70,8 @@ def reconstruct_many(
     operator = Identity() if H is None else as_operator(H)
     options = {"tolerance": tolerance, "max_iterations": max_iterations, "channelwise": channelwise}
     many = _Many(operator, DataRange.of(data_range, operator), model, device, data_range, most, options)
-    samples = map(partial(many.sample, alpha=alpha), measurements, *map(_one_for_each, (sigma, lam, noise)))
-    return many.answers(samples)
+    knobs = (_one_for_each(name, value) for name, value in (("sigma", sigma), ("lam", lam), ("noise", noise)))
+    return many.answers(map(partial(many.sample, alpha=alpha), measurements, *knobs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +204,14 @@ def _part_of(values: Tensor, here: slice) -> Tensor:
     return values[here] if len(values) > 1 else values
 
 
-def _one_for_each(values: Numbers) -> Iterable[Any]:
-    if values is None or isinstance(values, (str, int, float)) or np.ndim(values) == 0:  # type: ignore[arg-type]
-        return itertools.repeat(values)
-    return values
+def _one_for_each(name: str, values: Any) -> Iterator[Any]:
+    if not isinstance(values, Iterable) or isinstance(values, str) or getattr(values, "ndim", 1) == 0:
+        yield from itertools.repeat(values)
+    count = 0
+    for value in values:
+        yield value
+        count += 1
+    raise ValueError(f"{name} has fewer values than there are images: {count}")
 
 
 def _number(value: Any) -> float | None:
