@@ -62,8 +62,10 @@ def estimate_sigma(image: Any, *, data_range: float | None = None, alpha: bool =
 def pooled_level(levels: Sequence[NoiseLevel]) -> NoiseLevel:
     """The noise that the frames of a stack share: the medians of their estimates, and of the ends of their intervals.
 
-    So neither a frame that shows nothing, nor one full of detail, counts much.
+    So neither a frame that shows nothing, nor one full of detail, counts much. One without any noise at all, such as an
+    empty slice, does not count.
     """
+    levels = [level for level in levels if level.high > 0] or levels
     columns = ([level.sigma for level in levels], [level.low for level in levels], [level.high for level in levels])
     return NoiseLevel(*(median(column) for column in columns))
 

@@ -83,10 +83,19 @@ def test_kinds_of_operators():
     blur = Blur(kernel)
     assert kind_of(Identity()) == kind_of(Identity())
     assert kind_of(blur) == kind_of(blur.to(dtype=blur.kernel.dtype))
-    assert kind_of(blur) != kind_of(Blur(kernel.clone()))
+    assert kind_of(blur) == kind_of(Blur(kernel.clone()))
+    assert kind_of(blur) != kind_of(Blur(torch.eye(3) / 3))
     assert kind_of(blur) != kind_of(Blur(blur.kernel, "zero"))
     assert kind_of(Identity()) != kind_of(Mask(mask))
 
 
 def test_on_the_cpu_one_at_a_time():
     assert batch_size(64, 48, "cpu") == 1
+
+
+def test_on_a_gpu_as_many_as_fill_it_and_fit(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**30)
+    for free, pixels, least, most in ((2**40, 2**30, 1, 1), (2**40, 481 * 321, 4, 64), (2**30, 481 * 321, 1, 2)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
+        assert least <= batch_size(pixels, 128, "cuda") <= most

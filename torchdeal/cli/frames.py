@@ -80,18 +80,19 @@ class OpenFile:
             task = task.for_stack(frames, kind)
         return cls(job, task, frames, kind, time.perf_counter() - started)
 
-    def name_of(self, number: int) -> str:
-        """Of a frame, from 1."""
-        return f"{self.job[0]}{f' {number}/{len(self.frames)}' if len(self.frames) > 1 else ''}"
+    def of_several(self, number: int) -> str:
+        """Which frame, from 1, where there are more."""
+        return f" {number}/{len(self.frames)}" if len(self.frames) > 1 else ""
 
     def pose(self, number: int) -> Piece:
         started = time.perf_counter()
-        with memory_for(f"to reconstruct {self.name_of(number)}"):
+        of_several = self.of_several(number)
+        with memory_for(f"to reconstruct {self.job[0]}{of_several}"):
             problem = self.task.pose(self.frames[number - 1])
             if self.latest is not None and not problem.leave:
                 problem = self.task.begun_with(problem, self.latest)
         self.seconds += time.perf_counter() - started
-        return Piece(self, self.name_of(number), problem)
+        return Piece(self, of_several, problem)
 
     def take(self, answer: tuple[Solved, float], name: str) -> None:
         """The next frame, and its share of the time. The problems of a long stack would fill the memory."""
@@ -125,9 +126,18 @@ class Piece:
     """A frame of a file as a problem, or why there is none."""
 
     file: OpenFile
-    name: str
+    of_several: str = ""
     problem: Problem | None = None
     error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.file.job[0]}{self.of_several}"
+
+    @property
+    def label(self) -> str:
+        """The name without its folder."""
+        return f"{self.file.job[0].name}{self.of_several}"
 
 
 def _pieces(jobs: Sequence[Job], task: Task) -> Iterator[Piece]:
@@ -140,13 +150,15 @@ def _pieces(jobs: Sequence[Job], task: Task) -> Iterator[Piece]:
                 if not file.ended:
                     yield file.pose(number)
         except Exception as error:
-            yield Piece(file, str(job[0]), error=error)
+            yield Piece(file, error=error)
 
 
 def _kind(settings: Settings, piece: Piece) -> Hashable:
     """Equal for what can be solved together; None for what cannot."""
     problem = piece.problem
     if problem is None or problem.leave or problem.start is not None:
+        return None
+    if not problem.H.measures_images:  # coils of each slice have maps of their own
         return None
     if problem.noise_kind is not None and (settings.error_bars or settings.certificate):
         return None  # its answer would not hold its problem
@@ -163,7 +175,7 @@ def _solved(settings: Settings, solve: Solve, pieces: Sequence[Piece]) -> list[t
     several = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     started = time.perf_counter()
     with progress_bar(settings.as_json) as progress:
-        callback = reporter(progress, f"{Path(pieces[0].name).name}{several}", settings.tolerance)
+        callback = reporter(progress, f"{pieces[0].label}{several}", settings.tolerance)
         with memory_for(f"to reconstruct {pieces[0].name}") if len(pieces) == 1 else nullcontext():
             solved = solve(problems, callback)
     share = (time.perf_counter() - started) / len(pieces)

@@ -122,7 +122,8 @@ def check_place(path: Path) -> None:
 def _read_npy(path: Path) -> ImageFile:
     """`(..., H, W, C)` where the last of three or more axes is 1 to 4 long, else `(..., H, W)`."""
     shape = _check_npy(path)
-    array = np.load(path, allow_pickle=False)
+    # The frames of a stack are read when they are needed.
+    array = np.load(path, mmap_mode="r" if len(shape) > 2 else None, allow_pickle=False)
     has_channels = array.ndim > 2 and array.shape[-1] <= MOST_COLOURS
     pixels, dimensions = from_stored(array, has_channels)
     if has_channels or array.ndim == 2:

@@ -6,6 +6,7 @@ samples of a batch stop on their own, each with its own statistics.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,7 @@ FILLING = 2**21
 BYTES = 24  # of GPU memory for each pixel and filter of a batch, about: masks, responses and what is between
 SHARE = 0.7  # of the free memory that a batch may take
 MOST = 64  # in a batch
+SMALL = 2**22  # numbers of a tensor that is compared by its content
 WINDOW = 4  # batches that may wait at once, so that memory is bounded where kinds alternate
 
 Item = TypeVar("Item")
@@ -40,7 +42,7 @@ def batch_size(pixels: int, features: int, device: torch.device | str) -> int:
 
 
 def kind_of(operator: Operator) -> Hashable:
-    """Equal for operators that are made of the same tensors and numbers, as long as these exist."""
+    """Equal for operators that are made of the same numbers; large tensors must be the same ones, while they exist."""
     if operator.batch is not None:
         return id(operator)
     return type(operator), *((name, _part(value)) for name, value in sorted(vars(operator).items()))
@@ -50,7 +52,9 @@ def _part(value: Any) -> Hashable:
     if isinstance(value, Operator):
         return kind_of(value)
     if isinstance(value, Tensor):
-        return value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.device
+        small = value.numel() <= SMALL and value.device.type == "cpu"
+        content = hashlib.sha256(value.contiguous().numpy().tobytes()).digest() if small else value.data_ptr()
+        return content, tuple(value.shape), value.stride(), value.dtype, value.device
     if isinstance(value, tuple):
         return tuple(_part(part) for part in value)
     return value if isinstance(value, (int, float, str, type(None))) else id(value)
