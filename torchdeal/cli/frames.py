@@ -38,8 +38,11 @@ def restored(
         most: how many problems like this one are solved together.
     """
     settings = task.settings
-    sizes: Callable[[Piece], int] = lambda piece: most(piece.problem) if piece.problem else 1  # noqa: E731
-    batches = Batches(partial(_kind, settings), sizes, partial(_solved, settings, solve))
+
+    def size(piece: Piece) -> int:
+        return 1 if piece.problem is None else most(piece.problem)
+
+    batches = Batches(partial(_kind, settings), size, partial(_solved, settings, solve))
     for piece, answer in batches.answers(_pieces(jobs, task)):
         file = piece.file
         if file.ended:
