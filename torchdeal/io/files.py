@@ -122,8 +122,7 @@ def check_place(path: Path) -> None:
 def _read_npy(path: Path) -> ImageFile:
     """`(..., H, W, C)` where the last of three or more axes is 1 to 4 long, else `(..., H, W)`."""
     shape = _check_npy(path)
-    # The frames of a stack are read when they are needed.
-    array = np.load(path, mmap_mode="r" if len(shape) > 2 else None, allow_pickle=False)
+    array = np.load(path, mmap_mode="c", allow_pickle=False)  # frames are read when they are needed; never written
     has_channels = array.ndim > 2 and array.shape[-1] <= MOST_COLOURS
     pixels, dimensions = from_stored(array, has_channels)
     if has_channels or array.ndim == 2:
