@@ -16,6 +16,7 @@ from torchdeal.noise import (
     estimate_sinogram_noise,
     known_noise_level,
     noise_levels,
+    pooled_level,
 )
 from torchdeal.operators import Radon
 
@@ -39,6 +40,18 @@ def level(image):
 
 def holds(found, sigma):
     return found.low <= sigma <= found.high
+
+
+def test_the_frames_of_a_stack_have_one():
+    """Whatever a few of them are: empty, full of detail, or mostly outside of what was scanned."""
+    frames = [pixels("camera")[:64, :64] + noise(12, (64, 64), seed) for seed in range(3)]
+    frames += [np.zeros((64, 64))] * 4 + [pixels("grass")[:64, :64] * 3 + noise(12, (64, 64))]
+    inside = np.hypot(*(np.indices((64, 64)) - 32)) < 22
+    frames += [np.where(inside, 100 + noise(12, (64, 64)), 0)]
+    found = pooled_level([level(frame) for frame in frames])
+    assert found.sigma == pytest.approx(12, rel=0.15)
+    assert holds(found, 12)
+    assert pooled_level([NoiseLevel(0.0, 0.0, 0.0)]).sigma == 0
 
 
 @pytest.mark.parametrize("sigma", [0.5, 5, 15, 25, 50])

@@ -8,6 +8,7 @@ from torchdeal.model import DEAL
 from torchdeal.operators import as_operator
 from torchdeal.reconstruct import ConvergenceWarning, denoise, reconstruct
 from torchdeal.reconstruction import Reconstruction
+from torchdeal.scale.stacks import reconstruct_many
 from torchdeal.solvers import Progress, Solution, Status
 from torchdeal.uncertainty import sample, uncertainty
 
@@ -29,6 +30,7 @@ __all__ = [
     "load",
     "operators",
     "reconstruct",
+    "reconstruct_many",
     "sample",
     "save",
     "uncertainty",

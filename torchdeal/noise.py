@@ -6,7 +6,9 @@ That of k-space is estimated in `mri.calibration`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -55,6 +57,17 @@ class NoiseLevel:
 def estimate_sigma(image: Any, *, data_range: float | None = None, alpha: bool = False) -> list[float]:
     """The standard deviation of white noise in each image of a batch, in the units of the data."""
     return [level.sigma for level in noise_levels(image, data_range=data_range, alpha=alpha)]
+
+
+def pooled_level(levels: Sequence[NoiseLevel]) -> NoiseLevel:
+    """The noise that the frames of a stack share: the medians of their estimates, and of the ends of their intervals.
+
+    So neither a frame that shows nothing, nor one full of detail, counts much. One without any noise at all, such as an
+    empty slice, does not count.
+    """
+    levels = [level for level in levels if level.high > 0] or levels
+    columns = ([level.sigma for level in levels], [level.low for level in levels], [level.high for level in levels])
+    return NoiseLevel(*(median(column) for column in columns))
 
 
 def noise_levels(image: Any, *, data_range: float | None = None, alpha: bool = False) -> list[NoiseLevel]:

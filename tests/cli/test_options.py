@@ -9,7 +9,7 @@ from torchdeal.cli import app
 from torchdeal.cli.options import Settings
 
 ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for field in fields(Settings)}
-OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map"}
+OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map", "noise-per"}
 MISSING = {
     "denoise": {"model-sigma", "parameters"},  # the sigma of the model is the noise
     "watch": {"model-sigma", "parameters", "error-bars", "simulate", "seed", "save-degraded", "skip-existing"},
@@ -17,9 +17,10 @@ MISSING = {
     "upscale": set(),
     "inpaint": {"recursive"},
     "explain": {"certificate", "error-bars", "parameters", "quality", "recursive", "save-degraded", "skip-existing"}
+    | {"batch"}
     | OF_PICTURES,
-    "mri": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
-    "ct": {"channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
+    "mri": {"batch", "channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
+    "ct": {"batch", "channelwise", "data-range", "quality", "recursive"} | OF_PICTURES,
 }
 
 

@@ -72,7 +72,10 @@ class Arrivals:
         """Files that have settled, the oldest first. `unreadable` hears of folders that cannot be read."""
         now = self._clock()
         found, _ = look_through(self._folder, self._out, self._recursive, unreadable)
-        versions = {path: version for path in found if (version := Version.of(path)) is not None}
+        pictures = (
+            path for path in found if not path.is_dir()
+        )  # a series of DICOM is a folder: when is that complete?
+        versions = {path: version for path in pictures if (version := Version.of(path)) is not None}
         self._seen = {path: self._sighting(path, version, now) for path, version in versions.items()}
         settled = [(path, seen.version) for path, seen in self._seen.items() if now - seen.since >= self._settle]
         return sorted(settled, key=lambda pair: (pair[1].modified, pair[0]))

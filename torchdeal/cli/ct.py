@@ -151,7 +151,7 @@ class SimulatedSinogram(GraySimulation):
 
 
 @with_settings(
-    without=("channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
+    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
     sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated from "
     "differences between neighbouring bins; with --simulate 1 % of the largest value.",
 )

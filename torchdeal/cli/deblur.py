@@ -27,6 +27,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, eq=False)
 class Deblurring(PictureTask):
+    made = "deblurred"
     blur: Blur
 
     def pose(self, frame: Tensor) -> Problem:

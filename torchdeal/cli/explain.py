@@ -42,7 +42,7 @@ EXAMPLES = (
 
 @with_settings(
     without=(
-        *("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", "parameters"),
+        *("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", "parameters", "batch"),
         *PICTURE_NOISE,
     )
 )

@@ -33,6 +33,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, eq=False)
 class Inpainting(PictureTask):
+    made = "inpainted"
     mask_name: str
     mask_for: Callable[[Tensor], Tensor]
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from torchdeal.cli.options import Settings
 from torchdeal.cli.shared import complain
-from torchdeal.io import files
+from torchdeal.io import dicom, files
+from torchdeal.io.formats import NIFTI, suffix_of
 from torchdeal.io.overwriting import refuse_overwriting
 
 Job = tuple[Path, Path]  # input, output
 
+SLICE = "slices of DICOM"
 TOLD = 5  # kinds of things that were left out, at most
 
 
@@ -44,9 +46,19 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     for target in times:
         if times[target] > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
-        files.check_format(target)
-        _check_future_place(target)
+    for source, target in found:
+        if source.is_dir():
+            _check_future_folder(target)
+        elif out.suffix or not dicom.is_dicom(source):  # whose files need no suffix
+            files.check_format(target)
+            _check_future_place(target)
     return found
+
+
+def is_done(job: Job) -> bool:
+    """Whether its output exists; of a series in a folder, all slices."""
+    source, target = job
+    return all((target / file.name).exists() for file in dicom.files_in(source)) if source.is_dir() else target.exists()
 
 
 def pictures_in(inputs: Sequence[Path], recursive: bool) -> list[Path]:
@@ -70,8 +82,9 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
         files.check_writable(path)
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
+    folders = {target for source, target in jobs if source.is_dir()}
     for path in outputs:
-        if path.exists():
+        if path.exists() and path not in folders:
             files.check_place(path)
 
 
@@ -86,9 +99,9 @@ def check_folder(out: Path, why: str) -> None:
     """Raise if results cannot go into this folder, which may still have to be made."""
     if out.is_dir():
         return
-    looks_like_a_picture = out.suffix.lower() in files.SUFFIXES or (mimetypes.guess_type(out)[0] or "").startswith(
-        "image/"
-    )
+    looks_like_a_picture = suffix_of(out) in (*files.SUFFIXES, *files.VOLUMES) or (
+        mimetypes.guess_type(out)[0] or ""
+    ).startswith("image/")
     if out.exists() or looks_like_a_picture:
         raise ValueError(f"{out}: {why}, so the output must be a folder, and this is the name of a file")
     if not out.parent.is_dir():
@@ -103,6 +116,14 @@ def _check_future_place(target: Path) -> None:
     files.check_place(nearest / target.name if nearest != target.parent else target)
 
 
+def _check_future_folder(target: Path) -> None:
+    nearest = next(folder for folder in (target, *target.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest}: not a folder, so {target} cannot be written; choose another output")
+    if not os.access(nearest, os.W_OK):
+        raise files.ImageFileError(f"{target}: no permission to write into {nearest}")
+
+
 def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]]:
     """A file, or those of a folder that are pictures, each with its place in the output. Tells what is left out."""
     if not given.is_dir():
@@ -110,9 +131,8 @@ def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]
     found, left_out = look_through(given, out, recursive)
     told = _told(left_out)
     if not found:
-        raise ValueError(
-            f"{given}: no images in this folder ({', '.join(files.SUFFIXES)}){told and f'; there are {told}'}"
-        )
+        formats = ", ".join((*files.SUFFIXES, *files.VOLUMES))
+        raise ValueError(f"{given}: no images in this folder ({formats}){told and f'; there are {told}'}")
     if told:
         complain("Note", f"{given}: left out {told}")
     return [(path, path.relative_to(given)) for path in found]
@@ -125,7 +145,10 @@ def _raise(error: OSError) -> None:
 def look_through(
     given: Path, out: Path, recursive: bool, onerror: Callable[[OSError], None] = _raise
 ) -> tuple[list[Path], Counter[str]]:
-    """The pictures in a folder, without those in `out`, and how many others there are, by what they are."""
+    """The pictures in a folder, without those in `out`, and how many others there are, by what they are.
+
+    Files of DICOM in a folder are slices of a series: the folder itself is what is read.
+    """
     found: list[Path] = []
     left_out: Counter[str] = Counter()
     for place, folders, names in os.walk(given, onerror=onerror):  # does not follow links to folders: no circles
@@ -133,7 +156,9 @@ def look_through(
         folders[:] = [name for name, reason in reasons.items() if reason is None]
         kinds = {name: _why_not_read(Path(place, name)) for name in sorted(names)}
         found += [Path(place, name) for name, kind in kinds.items() if kind is None]
-        left_out.update(reason for reason in (*reasons.values(), *kinds.values()) if reason)
+        if SLICE in kinds.values():
+            found.append(Path(place))
+        left_out.update(reason for reason in (*reasons.values(), *kinds.values()) if reason and reason != SLICE)
     return found, left_out
 
 
@@ -153,8 +178,10 @@ def _why_not_read(path: Path) -> str | None:
         return "hidden"
     if not path.is_file():
         return "pipes, devices or broken links"
-    suffix = path.suffix.lower()
-    return None if suffix in files.SUFFIXES else suffix or "without a suffix"
+    suffix = suffix_of(path)
+    if suffix in (*files.SUFFIXES, *NIFTI):
+        return None
+    return SLICE if dicom.is_dicom(path) else suffix or "without a suffix"
 
 
 def _told(left_out: Counter[str]) -> str:

@@ -110,7 +110,7 @@ class SimulatedScan(GraySimulation):
 
 
 @with_settings(
-    without=("channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
+    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
     sigma_help="Standard deviation of the noise in the real and in the imaginary part, in the units of the k-space. "
     "Default: estimated; 0.002 with --simulate, where white is 1.",
 )

@@ -23,7 +23,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 NUMBERS = (".npy", ".tif", ".tiff")  # formats that hold numbers of any size
 SIMULATION = "Simulation"  # a heading in the help
-PICTURE_NOISE = ("noise_model", "gain", "read_noise", "noise_map")  # settings for noise in pictures
+PICTURE_NOISE = ("noise_model", "gain", "read_noise", "noise_map", "noise_per")  # settings for noise in pictures
 
 
 class NoiseKind(Choice):
@@ -32,6 +32,14 @@ class NoiseKind(Choice):
     GAUSSIAN = "gaussian"  # the same everywhere, or as a map says
     POISSON = "poisson"  # counted photons
     IMPULSE = "impulse"  # Gaussian, and some pixels that have nothing to do with the picture
+
+
+class NoisePer(Choice):
+    """What one estimate of the noise is for."""
+
+    AUTO = "auto"  # as the format suggests
+    FRAME = "frame"
+    STACK = "stack"  # all frames of a file
 
 
 _solving = functools.partial(typer.Option, rich_help_panel="Solving")
@@ -79,6 +87,13 @@ class Settings:
             "(.npy, .tif, ...) of the size of the pictures, whose values are taken as they are.",
         ),
     ] = None
+    noise_per: Annotated[
+        NoisePer,
+        typer.Option(
+            help="Where the noise of a stack is estimated. frame: in each frame. stack: once for all of them, as the "
+            "median over frames. auto: stack for scans (NIfTI, DICOM), frame for other files."
+        ),
+    ] = NoisePer.AUTO
     lam: Annotated[float | None, _solving(help="Strength of the regularisation. Default: found automatically.")] = None
     model_sigma: Annotated[
         float | None,
@@ -97,6 +112,14 @@ class Settings:
         float, _solving(help="Stop when the estimated relative distance to the fixed point is below this.")
     ] = DEFAULT_TOLERANCE
     max_iterations: Annotated[int, _solving(min=1, help="Outer iterations at most.")] = DEFAULT_MAX_ITERATIONS
+    batch: Annotated[
+        int | None,
+        _solving(
+            min=1,
+            help="Pictures or frames of one size that are solved together. Default: as many as fill the GPU; 1 on the "
+            "CPU.",
+        ),
+    ] = None
     certificate: Annotated[
         bool,
         _solving(

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.cli.options import NoiseKind, Settings
+from torchdeal.cli.options import NoiseKind, NoisePer, Settings
 from torchdeal.cli.run import Problem, Simulation, Task, image_range
 from torchdeal.fidelity import Impulse, NoiseModel, Poisson, measurements_made, without_outliers
 from torchdeal.io import files
 from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
 from torchdeal.model import SIGMA_MAX
-from torchdeal.noise import NoiseLevel, noise_levels
+from torchdeal.noise import NoiseLevel, noise_levels, pooled_level
 from torchdeal.operators import Operator
 from torchdeal.simulate import measure, measure_counts, measure_impulses
 
@@ -34,7 +34,51 @@ SMALL_KERNEL = 25  # height and width
 LITTLE = 0.3  # share of the scale: what uses less of it is spread to all of it, for the model
 LEAST_NOISE = 1e-3  # of the range, where it is estimated: about what rounding to 8 bits adds
 
+MOST_POOLED = 24  # frames that the noise of a stack is estimated in
+OUTLYING = 1e-3  # share of the values of a scan, at either end, that are not taken for its range: metal, padding
+MOST_SEEN = 2**24  # values of a scan, about, that its range is taken from
+
 PictureKind = tuple[files.ImageFile, ImageFormat]  # what the file was, and its pixels
+
+
+class Frames(Sequence[Tensor]):
+    """Pictures `(1, C, H, W)` of a file, with white at 255, each made when it is asked for: a stack may be long.
+
+    So are its channels, one by one, where there are neither 1 nor 3.
+    """
+
+    def __init__(self, file: files.ImageFile, white: float) -> None:
+        self.pixels = file.pixels if file.pixels.ndim == 4 else file.pixels.reshape(1, *file.size, file.channels)
+        self.alpha, self.white, self.of_colours = file.alpha, white, file.colours in COLOURS
+        self.parts = 1 if self.of_colours else file.colours  # of a picture
+
+    def __len__(self) -> int:
+        return len(self.pixels) * self.parts
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
+
+    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        picture, channel = divmod(index % len(self), self.parts)
+        tensor = self.converted(picture)[0]
+        return tensor if self.of_colours else tensor[:, channel : channel + 1]
+
+    def converted(self, picture: int) -> tuple[Tensor, ImageFormat]:
+        """All channels of a picture, and the format that undoes it."""
+        pixels = self.pixels[picture : picture + 1]
+        return to_tensor(pixels, data_range=self.white / WHITE, name="picture", alpha=self.alpha)
+
+    def image_format(self) -> ImageFormat:
+        """Of all pictures."""
+        image_format = self.converted(0)[1]
+        return replace(image_format, alpha=self.pixels[..., -1:] if self.alpha else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +87,10 @@ class PictureTask(Task[Tensor, PictureKind]):
 
     Each frame is a picture of its own. So is each channel, where there are neither 1 nor 3.
     """
+
+    made: ClassVar[str] = "reconstructed"  # what a scan says that was done to it
+    stack_noise: NoiseLevel | None = field(default=None, kw_only=True)  # of all frames of a file, where they share it
+    one_range: bool = field(default=False, kw_only=True)  # all frames of a file have the same white
 
     def read(self, path: Path) -> tuple[Sequence[Tensor], PictureKind]:
         file = files.read(path)
@@ -53,22 +101,40 @@ class PictureTask(Task[Tensor, PictureKind]):
 
     def frames_of(self, file: files.ImageFile) -> tuple[Sequence[Tensor], PictureKind]:
         """As `read`, of what is in memory already."""
-        pictures, image_format = self._on_common_scale(file)
+        _check_finite(file)
+        frames = Frames(file, self._white_of(file))
+        image_format = frames.image_format()
         if self.settings.simulate:  # may crop the picture, but not what is transparent in it
             file = file.without_alpha("transparency: a simulation is without it")
             image_format = replace(image_format, alpha=None)
-        frames = pictures if file.colours in COLOURS else pictures.reshape(-1, 1, *file.size)
-        return frames.split(1), (file, image_format)
+        return frames, (file, image_format)
 
-    def _on_common_scale(self, file: files.ImageFile) -> tuple[Tensor, ImageFormat]:
-        """Pictures `(B, C, H, W)` with white at 255."""
-        pixels = file.pixels[None] if file.pixels.ndim == 3 else file.pixels  # any number of channels
-        as_tensor = partial(to_tensor, pixels, name="picture", alpha=file.alpha)
-        white = self.settings.data_range
-        if white is None and file.pixels.dtype.name in OTHER_INTEGERS:  # that have no white of their own
-            white = max(float(file.pixels.max()) - float(file.pixels.min()), 1.0)
-        white = as_tensor(data_range=white)[1].data_range  # checked, too
-        return as_tensor(data_range=white / WHITE)
+    def _white_of(self, file: files.ImageFile) -> float:
+        """The value of white in the pixels as they are stored."""
+        pixels, white, volume = file.pixels, self.settings.data_range, file.metadata.volume
+        if white is not None and volume is not None:
+            white = white / abs(volume.slope)
+        elif white is None and volume is not None:
+            white = _usual_range(pixels)
+        elif white is None and pixels.dtype.name in OTHER_INTEGERS:  # that have no white of their own
+            white = max(float(pixels.max()) - float(pixels.min()), 1.0)
+        if white is None and pixels.dtype.kind == "f":  # all of it must be in 0..1, more or less
+            pixels = np.array([[pixels.min(), pixels.max()]], pixels.dtype)
+        elif pixels.ndim == 4:
+            pixels = pixels[:1]
+        pixels = pixels[None] if pixels.ndim == 3 else pixels  # any number of channels
+        return to_tensor(pixels, data_range=white, name="picture")[1].data_range
+
+    def for_stack(self, frames: Sequence[Tensor], kind: PictureKind) -> PictureTask:
+        """Where one noise is for all frames, estimated in some of them, from the first to the last."""
+        is_scan, per = kind[0].is_volume, self.settings.noise_per
+        task = replace(self, one_range=is_scan)
+        if len(frames) == 1 or not (per is NoisePer.STACK or (per is NoisePer.AUTO and is_scan)):
+            return task
+        step = -(-len(frames) // MOST_POOLED)
+        levels = [task.pose(frames[number]).level for number in range(0, len(frames), step)]
+        known = [level for level in levels if level is not None]
+        return replace(task, stack_noise=pooled_level(known)) if known else task
 
     @property
     def magnification(self) -> int:
@@ -105,7 +171,7 @@ class PictureTask(Task[Tensor, PictureKind]):
         used, told = self._range(y, H), noise_told(y, H, settings)
         if told is None:
             impulses = settings.noise_model is NoiseKind.IMPULSE
-            level = estimate(without_outliers(y, measurements_made(H, y)) if impulses else y)
+            level = self.stack_noise or estimate(without_outliers(y, measurements_made(H, y)) if impulses else y)
             noise = max(level.sigma, LEAST_NOISE * used)
             leave = leave_clean and not impulses and level.may_be_none(WHITE if _of_eight_bits(y) else used)
             posed = Problem(y, H, noise, estimated=True, level=level, leave=leave)
@@ -119,25 +185,67 @@ class PictureTask(Task[Tensor, PictureKind]):
 
     def _range(self, y: Tensor, H: Operator) -> float:
         """255, unless the picture uses little of that: then the range of a rough reconstruction."""
-        if self.settings.data_range is not None or float(y.max() - y.min()) > LITTLE * WHITE:
+        given = self.settings.data_range is not None or self.one_range
+        if given or float(y.max() - y.min()) > LITTLE * WHITE:
             return WHITE
         # What is rough would take a large offset, falling at the border, for a range.
         return image_range(H, y - y.mean())
 
     def write(self, path: Path, images: Sequence[Tensor], kind: PictureKind) -> Sequence[str]:
-        return files.write(path, self.result_of(images, kind), quality=self.settings.quality)
+        notes = files.write(path, self.result_of(images, kind), quality=self.settings.quality)
+        file, image_format = kind
+        if file.metadata.volume is not None:
+            white = image_format.data_range * WHITE * abs(file.metadata.volume.slope)
+            notes = [*notes, f"on the 0..255 scale of sigma, 255 is {white:.4g} in the units of the scan"]
+        return notes
 
     def result_of(self, images: Sequence[Tensor], kind: PictureKind) -> files.ImageFile:
         """The pixels as they were in the file, and what goes along with them."""
         file, image_format = kind
-        pictures = torch.cat(list(images))
-        pictures = pictures.reshape(-1, file.colours, *pictures.shape[-2:])
-        pixels = _with_grown_alpha(image_format, pictures.shape[-2:]).restore(pictures)
-        pixels = pixels[0] if file.pixels.ndim == 3 else pixels
+        pixels = _restored(images, image_format, file.colours)
+        pixels = (
+            pixels[0]
+            if file.pixels.ndim == 3
+            else pixels.reshape(pixels.shape[1:3])
+            if file.pixels.ndim == 2
+            else pixels
+        )
+        if file.metadata.volume is not None:
+            file = replace(file, metadata=replace(file.metadata, volume=replace(file.metadata.volume, made=self.made)))
         written = replace(file, pixels=pixels, white=self.settings.data_range or 1.0)
         if written.size != file.size:
             written = replace(written, metadata=file.metadata.enlarged(self.magnification, written.size))
         return written
+
+
+def _restored(images: Sequence[Tensor], image_format: ImageFormat, colours: int) -> np.ndarray:
+    """Pixels `(B, H, W, C)` of frames or channels `(1, C or 1, H, W)`, one after the other: a stack may be long."""
+    parts = colours if images[0].shape[1] != colours else 1
+    grown = _with_grown_alpha(image_format, images[0].shape[-2:])
+    found = []
+    for number in range(len(images) // parts):
+        picture = torch.cat(list(images[number * parts : (number + 1) * parts]), 1)
+        alpha = None if grown.alpha is None else grown.alpha[number : number + 1]
+        found.append(replace(grown, layout="BHWC", alpha=alpha).restore(picture))
+    return np.concatenate(found)
+
+
+def _check_finite(file: files.ImageFile) -> None:
+    """Better before the work than in the middle of it."""
+    stack = file.pixels if file.pixels.ndim == 4 else file.pixels[None]
+    for number, picture in enumerate(stack, 1):
+        if picture.dtype.kind == "f" and not np.isfinite(picture).all():
+            where = f" (image {number} of {len(stack)})" if len(stack) > 1 else ""
+            raise ValueError(f"the picture holds NaN or infinite values{where}: replace them first")
+
+
+def _usual_range(pixels: np.ndarray) -> float:
+    """Of the values of a scan, without the few that lie far away."""
+    values = pixels.reshape(-1)[:: max(1, pixels.size // MOST_SEEN)]
+    if values.dtype.kind == "f":
+        values = values[np.isfinite(values)]
+    low, high = np.quantile(values, (OUTLYING, 1 - OUTLYING)) if len(values) else (0.0, 0.0)
+    return float(high - low) or 1.0
 
 
 def simulated(picture: Tensor, H: Operator, settings: Settings) -> Tensor:

@@ -5,31 +5,36 @@ A command fills in a `Task`: how its files are read, posed as problems, and writ
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import torch
 import typer
 from torch import Tensor
 
-from torchdeal.cli.error_bars import write_error_bars
-from torchdeal.cli.jobs import Job, check_outputs
-from torchdeal.cli.memory import check_memory, memory_for
+from torchdeal.cli.frames import check_finite, restored
+from torchdeal.cli.jobs import Job, check_outputs, is_done
+from torchdeal.cli.memory import check_memory
 from torchdeal.cli.options import Settings
-from torchdeal.cli.report import FileReport, Outcome, certificates, close, show, summarise
-from torchdeal.cli.shared import complain, in_words, is_foreseeable, progress_bar, reporter, waiting
+from torchdeal.cli.report import FileReport, Outcome, close, show
+from torchdeal.cli.shared import complain, in_words, is_foreseeable
 from torchdeal.estimation import estimate_range
-from torchdeal.fidelity import NoiseModel
+from torchdeal.fidelity import Impulse, NoiseModel, Poisson
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
 from torchdeal.noise import NoiseLevel
 from torchdeal.operators import Operator
 from torchdeal.reconstruct import reconstruct
+from torchdeal.reconstruction import Reconstruction
+from torchdeal.scale.batches import batch_size
+from torchdeal.scale.stacks import sample_of
 from torchdeal.solvers import Progress, Solution
+
+__all__ = ["Models", "Problem", "Simulation", "Solved", "Task", "check_finite", "image_range", "run", "solve"]
 
 Models = Callable[[str], DEAL]  # by name; each is loaded once
 Frame = TypeVar("Frame")
@@ -60,6 +65,7 @@ class Problem:
     white: float | None = None  # the value of white in x; None: the range of a rough reconstruction
     keep: Callable[[Tensor], Tensor] = lambda x: x  # the part of x that is wanted
     simulation: Simulation | None = None
+    start: Reconstruction | None = None  # a first guess
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +80,12 @@ class Solved:
     def x(self) -> Tensor:
         """What was asked for."""
         return self.problem.keep(self.solution.x)
+
+    def without_problem(self) -> Solved:
+        """What a report needs: the image, and how the run went."""
+        of_run = {item.name: getattr(self.solution, item.name) for item in fields(Solution)}
+        problem = replace(self.problem, y=self.problem.y[:0], start=None)
+        return replace(self, problem=problem, solution=Solution(**of_run))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +106,14 @@ class Task(ABC, Generic[Frame, Kind]):
     def write(self, path: Path, images: Sequence[Tensor], kind: Kind) -> Sequence[str] | None:
         """Write an image `(1, C, H, W)` for each frame, into one file; a sentence for each thing it could not keep."""
 
+    def for_stack(self, frames: Sequence[Frame], kind: Kind) -> Task[Frame, Kind]:
+        """The same task, knowing what all frames of a file have in common."""
+        return self
+
+    def begun_with(self, problem: Problem, before: Reconstruction) -> Problem:
+        """The problem, with the answer for the frame before as a first guess where that helps."""
+        return problem
+
     def check_target(self, path: Path, frames: Sequence[Frame], kind: Kind) -> None:
         """Raise, before any work, if the format of this file cannot hold the result."""
 
@@ -108,7 +128,7 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     """
     settings = task.settings
     check_outputs(jobs, settings, [*reads, *filter(None, [settings.noise_map])])
-    done = [job for job in jobs if settings.skip_existing and job[1].exists()]
+    done = [job for job in jobs if settings.skip_existing and is_done(job)]
     if done:
         complain("Note", f"{len(done)} of {len(jobs)} are skipped: their outputs exist")
     outcome = Outcome(skipped=[str(target) for _, target in done])
@@ -116,8 +136,9 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     try:
         if settings.model is not None:
             models(settings.model)  # one that is not there would fail each file
-        for job in (job for job in jobs if job not in done):
-            _attempt(job, task, models, outcome, alone=len(jobs) == 1)
+        pending = [job for job in jobs if job not in done]
+        for job, found in _all_restored(pending, task, models):
+            _record(job, found, outcome, settings.as_json, alone=len(jobs) == 1)
     except (KeyboardInterrupt, SystemExit) as stop:
         complain("Interrupted", "files that were not finished are as they were")
         close(outcome, settings.as_json, stopped=True)
@@ -127,95 +148,99 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     close(outcome, settings.as_json)
 
 
-def _attempt(job: Job, task: Task, models: Models, outcome: Outcome, alone: bool) -> None:
-    quiet = task.settings.as_json
-    try:
-        report = restore(job, task, models)
-    except Exception as error:
-        if not is_foreseeable(error) or (alone and not quiet):
-            raise
-        source, reason = str(job[0]), in_words(error)
-        outcome.failures[source] = reason
-        complain("Error", reason if source in reason else f"{source}: {reason}")
-    else:
-        outcome.results.append(report)
-        show(report, quiet)
-
-
 def restore(job: Job, task: Task, models: Models) -> FileReport:
-    """One file: read, pose and solve it frame by frame, write, report.
-
-    The masks of a whole stack would not fit into memory together.
-    """
-    (source, target), settings, started = job, task.settings, time.perf_counter()
-    with memory_for(f"to read {source}"):
-        frames, kind = task.read(source)
-    for path in filter(None, (target, settings.save_degraded)):
-        task.check_target(path, frames, kind)
-    solved: list[Solved] = []
-    with progress_bar(settings.as_json) as progress:
-        for number, frame in enumerate(frames, 1):
-            of_several = f" {number}/{len(frames)}" if len(frames) > 1 else ""
-            callback = reporter(progress, f"{source.name}{of_several}", settings.tolerance)
-            with memory_for(f"to reconstruct {source}{of_several}"):
-                solved.append(solve(task.pose(frame), settings, models, callback))
-            check_finite(solved[-1], f"{source}{of_several}")
-    with memory_for(f"to write {target}"):
-        notes = _write(task, target, solved, kind)
-    if settings.error_bars:
-        with memory_for(f"for the error bars of {source}"), waiting(settings.as_json, "error bars") as told:
-            write_error_bars(settings.error_bars, solved, lambda done, of: told(f"solve {done} of {of}"))
-    report = summarise(job, solved, settings.torch_device, time.perf_counter() - started, notes)
-    if not settings.certificate:
-        return report
-    with memory_for(f"for the certificate of {source}"), waiting(settings.as_json, "certificate") as told:
-        return replace(report, certificates=certificates(solved, told))
+    """One file: read, pose and solve it, write, report."""
+    ((_, found),) = _all_restored([job], task, models)
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
-def _write(task: Task[Frame, Kind], target: Path, solved: Sequence[Solved], kind: Kind) -> Sequence[str]:
-    target.parent.mkdir(parents=True, exist_ok=True)  # a folder within that of the output
-    notes = task.write(target, [frame.x for frame in solved], kind)
-    if task.settings.save_degraded:
-        simulations = [frame.problem.simulation for frame in solved]
-        degraded = [simulation.degraded for simulation in simulations if simulation]
-        task.write(task.settings.save_degraded, degraded, kind)
-    return notes or ()
+def _all_restored(jobs: Sequence[Job], task: Task, models: Models) -> Iterator[tuple[Job, FileReport | Exception]]:
+    together = partial(solve_together, settings=task.settings, models=models)
+    return restored(jobs, task, together, partial(_most, task.settings, models))
 
 
-def check_finite(solved: Solved, name: str) -> None:
-    """A result that holds NaN would be written as black, and look like one."""
-    if not bool(solved.x.isfinite().all()):
-        raise ValueError(
-            f"{name}: the result holds NaN or infinite values ({solved.solution.status.name}), so nothing is written; "
-            "check the measurements and --sigma"
-        )
+def _record(job: Job, found: FileReport | Exception, outcome: Outcome, quiet: bool, alone: bool) -> None:
+    if isinstance(found, FileReport):
+        outcome.results.append(found)
+        show(found, quiet)
+        return
+    if not is_foreseeable(found) or (alone and not quiet):
+        raise found
+    source, reason = str(job[0]), in_words(found)
+    outcome.failures[source] = reason
+    complain("Error", reason if source in reason else f"{source}: {reason}")
 
 
 def solve(problem: Problem, settings: Settings, models: Models, callback: Callable[[Progress], None]) -> Solved:
     """As the settings say, where they do; else by the rules of the library."""
-    if problem.noise == 0 and not problem.H.is_identity and None in (settings.lam, settings.model_sigma):
+    return solve_together([problem], callback, settings=settings, models=models)[0]
+
+
+def _most(settings: Settings, models: Models, problem: Problem) -> int:
+    """How many problems like this one are solved together."""
+    if settings.batch is not None or settings.torch_device == "cpu":
+        return settings.batch or 1
+    image = problem.H.adjoint(problem.y)
+    return batch_size(image[0, 0].numel(), models(_model_for(problem, settings)).features, settings.torch_device)
+
+
+def solve_together(
+    problems: Sequence[Problem], callback: Callable[[Progress], None], *, settings: Settings, models: Models
+) -> list[Solved]:
+    """The same for problems of one kind: one operator, measurements of one shape. Each has its own noise and white."""
+    first = problems[0]
+    if first.noise == 0 and not first.H.is_identity and None in (settings.lam, settings.model_sigma):
         raise ValueError("--sigma must be above 0: without noise give what the measurements were rounded to")
-    channels = problem.y.shape[1] if problem.H.measures_images else 1
-    model = settings.model or default_weights(channels, settings.channelwise)
-    if problem.leave:
-        return Solved(problem, Solution.at_once(problem.y), model)
+    model = _model_for(first, settings)
+    if first.leave:
+        return [Solved(problem, Solution.at_once(problem.y), model) for problem in problems]
     if settings.torch_device == "cpu":
-        check_memory(models(model), problem.H.adjoint(problem.y).numel())
-    white = problem.white or image_range(problem.H, problem.y)
+        check_memory(models(model), first.H.adjoint(first.y).numel() * len(problems))
+    whites = [problem.white or image_range(problem.H, problem.y) for problem in problems]
+    white = max(whites)  # of the batch, which has one
+    times = [white / own for own in whites]
     solution = reconstruct(
-        problem.y,
-        problem.H,
+        first.y if len(problems) == 1 else torch.cat([p.y * t for p, t in zip(problems, times, strict=True)]),
+        first.H,
         model=models(model),
-        noise=problem.noise if problem.noise_kind is None else problem.noise_kind,
+        noise=_noise_of(problems, times),
         sigma=None if settings.model_sigma is None else settings.model_sigma / 255 * white,
         lam=settings.lam,
         tolerance=settings.tolerance,
         max_iterations=settings.max_iterations,
         channelwise=settings.channelwise,
         data_range=white,
+        start=first.start,  # of a problem that is alone
         callback=callback,
     )
-    return Solved(problem, solution, model)
+    if len(problems) == 1:
+        return [Solved(first, solution, model)]
+    image_format = solution.posed()[0].image_format
+    formats = [replace(image_format, data_range=own) for own in whites]
+    return [Solved(p, sample_of(solution, i, formats[i]), model) for i, p in enumerate(problems)]
+
+
+def _model_for(problem: Problem, settings: Settings) -> str:
+    channels = problem.y.shape[1] if problem.H.measures_images else 1
+    return settings.model or default_weights(channels, settings.channelwise)
+
+
+def _noise_of(problems: Sequence[Problem], times: Sequence[float]) -> Any:
+    """What `reconstruct` is told of a batch whose measurements were multiplied: a number or kind for each of them."""
+    if len(problems) == 1:
+        (problem,) = problems
+        return problem.noise if problem.noise_kind is None else problem.noise_kind
+    kinds: list[Any] = [problem.noise_kind for problem in problems]
+    if isinstance(kinds[0], Poisson):
+        gains, reads = ([getattr(k, name) * t for k, t in zip(kinds, times, strict=True)] for name in ("gain", "read"))
+        return Poisson(gains, reads)
+    if isinstance(kinds[0], Impulse):
+        return Impulse([kind.sigma * t for kind, t in zip(kinds, times, strict=True)])
+    if isinstance(kinds[0], Tensor):
+        return torch.cat([kind * t for kind, t in zip(kinds, times, strict=True)])
+    return [problem.noise * t for problem, t in zip(problems, times, strict=True)]
 
 
 def image_range(H: Operator, y: Tensor) -> float:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from torchdeal.io import bitmaps, tiff
+from torchdeal.io import bitmaps, dicom, nifti, tiff
 from torchdeal.io.arrays import ArrayFileError, read_header
 from torchdeal.io.bitmaps import PILLOW
 from torchdeal.io.formats import (
     BY_SUFFIX,
+    NIFTI,
+    VOLUMES,
     ImageFile,
     ImageFileError,
     TooManyValuesError,
@@ -21,6 +23,7 @@ from torchdeal.io.formats import (
     check_amount,
     check_holds,
     from_stored,
+    suffix_of,
 )
 from torchdeal.io.images import MOST_COLOURS
 from torchdeal.io.metadata import Metadata
@@ -32,6 +35,7 @@ __all__ = [
     "PILLOW",
     "SUFFIXES",
     "TIFF",
+    "VOLUMES",
     "ImageFile",
     "ImageFileError",
     "TooManyValuesError",
@@ -41,16 +45,19 @@ __all__ = [
 
 
 def read(path: Path) -> ImageFile:
-    """The image in a PNG, JPEG, WebP, BMP, TIFF or npy file, in its own bit depth."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ImageFileError(f"{path}: unknown format; use one of {', '.join(SUFFIXES)}")
-    if not path.is_file():
+    """The image in a PNG, JPEG, WebP, BMP, TIFF, npy, NIfTI or DICOM file, or DICOM folder, in its own bit depth."""
+    suffix = suffix_of(path)
+    is_dicom = path.is_dir() or (suffix not in (*SUFFIXES, *NIFTI) and dicom.is_dicom(path))
+    if not is_dicom and suffix not in (*SUFFIXES, *VOLUMES):
+        raise ImageFileError(f"{path}: unknown format; use one of {', '.join((*SUFFIXES, *VOLUMES))}")
+    if not path.exists():
         raise ImageFileError(f"{path}: no such file")
-    reader = _read_npy if suffix == ".npy" else tiff.read if suffix in TIFF else bitmaps.read
+    readers = {".npy": _read_npy, **dict.fromkeys(TIFF, tiff.read), **dict.fromkeys(NIFTI, nifti.read)}
+    reader = dicom.read if is_dicom or suffix in VOLUMES else bitmaps.read
+    reader = readers.get(suffix, reader)
     try:
         return reader(path)
-    except (ImageFileError, MemoryError):
+    except (ImageFileError, MemoryError, ImportError):
         raise
     except Exception as error:
         # Decoders raise whatever they like on damaged files: OSError, SyntaxError, struct.error, ...
@@ -69,8 +76,15 @@ def write(path: Path, image: ImageFile, *, quality: int | None = None) -> list[s
     Returns:
         a sentence for each thing that the file cannot keep.
     """
-    check_writable(path)
+    if not image.is_volume:  # files of DICOM need no suffix
+        check_format(path)
     check_holds(path, image)
+    if suffix_of(path) not in SUFFIXES:
+        return nifti.write(path, image) if suffix_of(path) in NIFTI else dicom.write(path, image)
+    check_writable(path)
+    volume = image.metadata.volume
+    if volume is not None:
+        image = replace(image, pixels=volume.in_units(image.pixels))
     try:
         return _write(path, image, quality)
     except (ImageFileError, MemoryError):
@@ -99,8 +113,8 @@ def check_writable(path: Path) -> None:
 
 def check_format(path: Path) -> None:
     """Raise if the suffix names no format that can be written."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join(SUFFIXES)}")
+    if suffix_of(path) not in (*SUFFIXES, *VOLUMES):
+        raise ImageFileError(f"{path}: unknown format to write; use one of {', '.join((*SUFFIXES, *VOLUMES))}")
 
 
 def check_place(path: Path) -> None:
@@ -119,7 +133,7 @@ def check_place(path: Path) -> None:
 def _read_npy(path: Path) -> ImageFile:
     """`(..., H, W, C)` where the last of three or more axes is 1 to 4 long, else `(..., H, W)`."""
     shape = _check_npy(path)
-    array = np.load(path, allow_pickle=False)
+    array = np.load(path, mmap_mode="c", allow_pickle=False)  # frames are read when they are needed; never written
     has_channels = array.ndim > 2 and array.shape[-1] <= MOST_COLOURS
     pixels, dimensions = from_stored(array, has_channels)
     if has_channels or array.ndim == 2:

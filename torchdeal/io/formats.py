@@ -40,6 +40,11 @@ class ImageFile:
     channel_axis: bool = False  # the file has an axis for channels even where there is one
 
     @property
+    def is_volume(self) -> bool:
+        """Whether it is of a scanner: its values are in units of their own, and its frames are slices of one object."""
+        return self.metadata.volume is not None
+
+    @property
     def frames(self) -> int:
         return len(self.pixels) if self.pixels.ndim == 4 else 1
 
@@ -96,6 +101,8 @@ class Format:
         dtype = image.pixels.dtype
         if self.anything:
             return ""
+        if image.is_volume:
+            return "the values of a scan"
         if image.frames > 1:
             return f"a stack of {image.frames} pictures"
         if image.colours not in (1, 3):
@@ -122,15 +129,43 @@ FORMATS = (
     Format("npy", (".npy",), anything=True),
 )
 BY_SUFFIX = {suffix: kind for kind in FORMATS for suffix in kind.suffixes}
+NIFTI = (".nii", ".nii.gz")
+DICOM = (".dcm", ".dicom", ".ima")
+VOLUMES = (*NIFTI, *DICOM)  # suffixes of scanners; files of DICOM often have none
+LONGEST_SIDE = 2**15 - 1  # of NIfTI
+
+
+def suffix_of(path: Path) -> str:
+    """In lower case; `.nii.gz` is one."""
+    name = path.name.lower()
+    return ".nii.gz" if name.endswith(".nii.gz") else path.suffix.lower()
 
 
 def check_holds(path: Path, image: ImageFile, magnification: int = 1) -> None:
     """Raise if the format that the path names cannot hold this picture, so many times larger each way."""
-    misfit = BY_SUFFIX[path.suffix.lower()].misfit(image, magnification)
+    suffix = suffix_of(path)
+    if suffix in VOLUMES or suffix not in BY_SUFFIX:  # a folder of DICOM has no suffix
+        return _check_holds_volume(path, image, magnification)
+    misfit = BY_SUFFIX[suffix].misfit(image, magnification)
     if misfit:
         others = [kind.suffixes[0] for kind in FORMATS if not kind.misfit(image, magnification)]
         name = BY_SUFFIX[path.suffix.lower()].name
         raise ImageFileError(f"{path}: {name} cannot hold {misfit}; write {' or '.join(others)}")
+
+
+def _check_holds_volume(path: Path, image: ImageFile, magnification: int) -> None:
+    volume, is_nifti = image.metadata.volume, suffix_of(path) in NIFTI
+    name = "NIfTI" if is_nifti else "DICOM"
+    if volume is not None and volume.format != name:
+        raise ImageFileError(f"{path}: {volume.format} is not written as {name}; write {volume.format}, .tif or .npy")
+    if volume is None and not is_nifti:
+        raise ImageFileError(f"{path}: DICOM is written of DICOM alone; write .tif or .npy")
+    if volume is not None and magnification > 1:
+        raise ImageFileError(f"{path}: a scan is not enlarged: {name} says where its pixels lie; write .tif or .npy")
+    if image.channels > 1:
+        raise ImageFileError(f"{path}: {name} holds gray pictures alone here; write .tif or .npy")
+    if max(*image.size, *image.dimensions) > LONGEST_SIDE:
+        raise ImageFileError(f"{path}: {name} holds at most {LONGEST_SIDE} pixels each way; write .npy or .tif")
 
 
 def check_amount(path: Path, shape: Sequence[int]) -> None:

@@ -71,6 +71,31 @@ class TiffExtras:
 
 
 @dataclass(frozen=True)
+class VolumeExtras:
+    """What a file of a scanner is beside its pixels, which are as they are stored.
+
+    Attributes:
+        format: NIfTI or DICOM.
+        header: what the module of this format needs to write such a file again.
+        slope: a pixel means `slope * pixel + intercept`, such as Hounsfield units.
+        intercept: likewise.
+        made: what was done to the pixels, in a word.
+    """
+
+    format: str
+    header: Any
+    slope: float = 1.0
+    intercept: float = 0.0
+    made: str = "reconstructed"
+
+    def in_units(self, pixels: np.ndarray) -> np.ndarray:
+        """What stored pixels mean; as they are, where that is the same."""
+        if (self.slope, self.intercept) == (1.0, 0.0):
+            return pixels
+        return (pixels.astype(np.float64) * self.slope + self.intercept).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class Metadata:
     """What goes along with pixels, in terms that several formats know, and the rest in those of TIFF.
 
@@ -80,6 +105,7 @@ class Metadata:
         dpi: pixels per inch, across and down.
         premultiplied: colours are multiplied by their transparency.
         tiff: of a picture that was a TIFF.
+        volume: of a file of a scanner.
         png: chunks that say what colours the numbers of a PNG mean: gAMA, cHRM, sRGB.
         notes: sentences that the user is to see: what was not read, and what was read in one of several ways.
     """
@@ -89,6 +115,7 @@ class Metadata:
     dpi: tuple[float, float] | None = None
     premultiplied: bool = False
     tiff: TiffExtras | None = None
+    volume: VolumeExtras | None = None
     png: dict[bytes, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -107,6 +134,8 @@ class Metadata:
         names = [name for key in has if getattr(self, key) and key not in kept for name in has[key]]
         if self.tiff is not None and "tiff" not in kept:
             names += self.tiff.names()
+        if self.volume is not None and "volume" not in kept:
+            names.append(f"what {self.volume.format} says of the scan")
         notes = [*self.notes, *(f"not kept: {name}, which {format_name} cannot hold" for name in names)]
         # sRGB is what other formats mean; a profile says more than these.
         if self.png and "png" not in kept and b"sRGB" not in self.png and not self.icc:

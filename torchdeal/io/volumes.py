@@ -9,16 +9,9 @@ import numpy as np
 
 from torchdeal.extras import optional
 from torchdeal.io.files import TIFF, ImageFileError, atomically, check_place
+from torchdeal.io.formats import LONGEST_SIDE, NIFTI, suffix_of
 
-NIFTI = (".nii", ".nii.gz")
 SUFFIXES = (*TIFF, ".npy", *NIFTI)
-LONGEST_SIDE = 2**15 - 1  # of NIfTI
-
-
-def suffix_of(path: Path) -> str:
-    """In lower case; `.nii.gz` is one."""
-    name = path.name.lower()
-    return ".nii.gz" if name.endswith(".nii.gz") else path.suffix.lower()
 
 
 def is_volume(path: Path) -> bool:
