@@ -1,0 +1,121 @@
+"""Operators that are local: what they are on a part of an image, and how far they look."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchdeal.operators import Blur, BlurBoundary, Downsample, Identity, Mask, Operator, Scaled
+from torchdeal.scale.grid import Box
+
+LARGEST_HOLE = 256  # pixels from its edge to its middle
+
+
+class LocalOperator(ABC):
+    """An operator that can be cut: a measurement depends on the pixels around its place alone.
+
+    Attributes:
+        support: so many pixels of the result around its place a measurement depends on.
+        scale: the result has so many times the pixels of the measurements, each way.
+        margins: left, right, top, bottom: what of the result lies beyond the measurements, on all sides of a part.
+    """
+
+    support: int = 0
+    scale: int = 1
+    margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @abstractmethod
+    def on(self, box: Box) -> Operator:
+        """What measures this part of the measurements, and nothing else."""
+
+    def measured(self, x: Tensor) -> Tensor:
+        """Of the result of a part, what is not beyond the measurements."""
+        return F.pad(x, [-margin for margin in self.margins])
+
+
+@dataclass(frozen=True, eq=False)
+class Everywhere(LocalOperator):
+    """An operator that is the same everywhere: the identity, a blur."""
+
+    operator: Operator
+    support: int = 0
+    scale: int = 1
+    margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def on(self, box: Box) -> Operator:
+        return self.operator
+
+
+@dataclass(frozen=True, eq=False)
+class Holes(LocalOperator):
+    """Inpainting: what is known, by a function that reads it for a part of the image, bool `(h, w)`."""
+
+    known: Callable[[Box], np.ndarray]
+    support: int = 0  # see `hole_radius`
+
+    def on(self, box: Box) -> Operator:
+        known = np.asarray(self.known(box))
+        if not known.any():
+            raise ValueError(
+                f"no pixel is known in rows {box.top} to {box.bottom}, columns {box.left} to {box.right}: "
+                "give a larger --tile or --overlap"
+            )
+        return Mask(torch.from_numpy(known.astype(np.float32)))
+
+
+def local(H: Operator) -> LocalOperator:
+    """The operator as one that can be cut. Raises ValueError for one that cannot."""
+    if isinstance(H, LocalOperator):
+        return H
+    if isinstance(H, Identity):
+        return Everywhere(H)
+    if isinstance(H, Mask):
+        mask = H.mask if H.mask.ndim == 2 else None
+        if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
+            known = mask.bool().numpy()
+            return Holes(lambda box: known[box.slices], support=hole_radius(known))
+        raise ValueError("a mask can be cut into tiles if it is (H, W) and says known or missing")
+    if isinstance(H, Blur):
+        _check_boundary(H)
+        margins = H.margins() if H.boundary is BlurBoundary.VALID else (0, 0, 0, 0)
+        return Everywhere(H, support=max(H.margins()), margins=margins)
+    if isinstance(H, Downsample) and H.size is None:
+        support = H.scale
+        if isinstance(H.blur, Blur):
+            _check_boundary(H.blur)
+            support += max(H.blur.margins())
+        return Everywhere(H, support=support, scale=H.scale)
+    if isinstance(H, Scaled):
+        inner = local(H.operator)
+        if isinstance(inner, Everywhere):
+            return Everywhere(H, inner.support, inner.scale, inner.margins)
+    raise ValueError(
+        f"{H.known_as()} cannot be cut into tiles: only denoising, blur, masks and downsampling depend on the "
+        "pixels around a place alone"
+    )
+
+
+def hole_radius(known: np.ndarray) -> int:
+    """How far, at most, a missing pixel is from a known one; rows, columns and diagonals count alike."""
+    missing = torch.from_numpy(np.asarray(known)).logical_not()[None, None].float()
+    radius = 0
+    while bool(missing.any()):
+        if radius == LARGEST_HOLE:
+            raise ValueError(f"a hole reaches further than {LARGEST_HOLE} pixels from what is known: too large for tiles")
+        padded = F.pad(missing, (1, 1, 1, 1), value=1.0)  # beyond the border nothing is known
+        missing, radius = -F.max_pool2d(-padded, 3, stride=1), radius + 1
+    return radius
+
+
+def _check_boundary(blur: Blur) -> None:
+    if blur.boundary in (BlurBoundary.CIRCULAR, BlurBoundary.ZERO):
+        raise ValueError(
+            f"a blur with boundary {blur.boundary.value} cannot be cut into tiles: use reflect or valid, "
+            "or no tiles (--tile 0)"
+        )
