@@ -28,6 +28,7 @@ TITLES = {
     "load": "Load",
     "robustness": "Robustness",
     "convergence": "Convergence",
+    "reach": "Reach",
     "tune": "Automatic parameters",
     "uncertainty": "Error bars",
     "fidelity": "Other noise",
