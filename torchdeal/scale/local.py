@@ -31,8 +31,8 @@ class LocalOperator(ABC):
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @abstractmethod
-    def on(self, box: Box) -> Operator:
-        """What measures this part of the measurements, and nothing else."""
+    def on(self, *boxes: Box) -> Operator:
+        """What measures this part of the measurements, and nothing else; or several of one size, as a batch."""
 
     def measured(self, x: Tensor) -> Tensor:
         """Of the result of a part, what is not beyond the measurements."""
@@ -48,7 +48,7 @@ class Everywhere(LocalOperator):
     scale: int = 1
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
-    def on(self, box: Box) -> Operator:
+    def on(self, *boxes: Box) -> Operator:
         return self.operator
 
 
@@ -59,14 +59,18 @@ class Holes(LocalOperator):
     known: Callable[[Box], np.ndarray]
     support: int = 0  # see `hole_radius`
 
-    def on(self, box: Box) -> Operator:
+    def on(self, *boxes: Box) -> Operator:
+        known = np.stack([self._known(box) for box in boxes])
+        return Mask(torch.from_numpy(known if len(boxes) == 1 else known[:, None]))
+
+    def _known(self, box: Box) -> np.ndarray:
         known = np.asarray(self.known(box))
         if not known.any():
             raise ValueError(
                 f"no pixel is known in rows {box.top} to {box.bottom}, columns {box.left} to {box.right}: "
                 "give a larger --tile or --overlap"
             )
-        return Mask(torch.from_numpy(known.astype(np.float32)))
+        return known.astype(np.float32)
 
 
 def local(H: Operator) -> LocalOperator:
