@@ -42,9 +42,9 @@ SIGMAS = (5, 15, 25, 50)
 PROTOCOL = (
     f"Crops of {SIDE} x {SIDE} pixels from the middle of pictures of scikit-image, with white noise (seed 0). The crop "
     f"is solved, and the {SIDE - 2 * FRAME} x {SIDE - 2 * FRAME} pixels in its middle alone, with the sigma and lam of "
-    f"the crop, both to {STRICT:g}. The first number of an entry is the difference of the two in the pixels that are at "
-    "least so far from the border of the square, relative to the norm of the image there. The second is the largest "
-    "difference of a pixel, on the 0..255 scale. Both are the largest over the pictures."
+    f"the crop, both to {STRICT:g}. The first number of an entry is the difference of the two in the pixels that are "
+    "at least so far from the border of the square: its root mean square, relative to that of the image. The second is "
+    "the largest difference of a pixel, on the 0..255 scale. Both are the largest over the pictures."
 )
 OPERATORS: dict[str, Callable[[int], Operator]] = {
     "denoising": lambda side: Identity(),
@@ -83,7 +83,13 @@ class Reach:
                     say(f"{method}, {cell}, {picture}")
 
     def _add(
-        self, results: Results, options: BenchmarkOptions, cell: tuple[str, str, float], picture: Any, method: str, model: DEAL
+        self,
+        results: Results,
+        options: BenchmarkOptions,
+        cell: tuple[str, str, float],
+        picture: Any,
+        method: str,
+        model: DEAL,
     ) -> None:
         name = getattr(picture, "stem", picture)
         if any(row.image == name for row in results.select(cell[0], method)):
@@ -97,7 +103,9 @@ class Reach:
         for method in results.weights:
             lines = [_line(cell, [row.values for row in results.select(cell, method)]) for cell in results.cells]
             halos = [halo for halo in HALOS if any(f"difference {halo}" in row.values for row in results.rows)]
-            table = Table(["", "sigma of the model", *(f"{halo} pixels" for halo in halos)], [line for line in lines if line])
+            table = Table(
+                ["", "sigma of the model", *(f"{halo} pixels" for halo in halos)], [line for line in lines if line]
+            )
             yield Section(f"Reach: {label(method)}", "", [table] if table.rows else [], notes=_notes(results, method))
 
 
@@ -132,7 +140,13 @@ def _solved(y: Tensor, operator: Operator, model: DEAL, known: dict[str, Any]) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # sigma at the end of the training's
         return reconstruct(
-            y.to(device), operator, model=model, tolerance=STRICT, max_iterations=MOST_ITERATIONS, data_range=1.0, **known
+            y.to(device),
+            operator,
+            model=model,
+            tolerance=STRICT,
+            max_iterations=MOST_ITERATIONS,
+            data_range=1.0,
+            **known,
         )
 
 
@@ -145,7 +159,7 @@ def _profile(whole: Tensor, part: Tensor) -> Values:
     values: Values = {}
     for halo in (halo for halo in HALOS if halo <= depth.max()):
         core = depth >= halo
-        values[f"difference {halo}"] = math.sqrt((away[core] ** 2).sum() / (image[core] ** 2).sum())
+        values[f"difference {halo}"] = math.sqrt((away[core] ** 2).mean() / (image**2).mean())
         values[f"pixel {halo}"] = 255 * float(away[core].max())
     return values
 

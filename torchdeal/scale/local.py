@@ -111,7 +111,9 @@ def hole_radius(known: np.ndarray) -> int:
     radius = 0
     while bool(missing.any()):
         if radius == LARGEST_HOLE:
-            raise ValueError(f"a hole reaches further than {LARGEST_HOLE} pixels from what is known: too large for tiles")
+            raise ValueError(
+                f"a hole reaches further than {LARGEST_HOLE} pixels from what is known: too large for tiles"
+            )
         padded = F.pad(missing, (1, 1, 1, 1), value=1.0)  # beyond the border nothing is known
         missing, radius = -F.max_pool2d(-padded, 3, stride=1), radius + 1
     return radius
