@@ -1,0 +1,159 @@
+"""Images of any size, from file to file: cut, solve tile by tile, put together, and go on after a stop."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdeal.scale.grid import Box, Tile, grid
+from torchdeal.scale.sources import Source
+from torchdeal.scale.targets import Target
+from torchdeal.scale.tiles import Shared, TileRun, solve_tiles
+from torchdeal.scale.unfinished import Unfinished
+from torchdeal.solvers import Status
+
+BATCH_PIXELS = {"cuda": 2**20}  # that are solved together; elsewhere one tile has enough to do
+SAMPLE_SIDE, SAMPLES_EACH_WAY = 256, 4  # of the parts from which the noise of a large picture is estimated
+
+
+@dataclass
+class TiledRun:
+    """How all tiles ended."""
+
+    tiles: int = 0
+    resumed: int = 0  # of them: were there already
+    statuses: Counter[str] = field(default_factory=Counter)
+    distance: float = 0.0  # the largest that is stated
+    iterations: int = 0
+    cg_iterations: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def converged(self) -> bool:
+        return set(self.statuses) <= {Status.CONVERGED.name}
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """What the journal has of a tile."""
+        self.statuses[entry["status"]] += 1
+        self.distance = max(self.distance, math.inf if entry["distance"] is None else entry["distance"])
+        self.iterations += entry["iterations"]
+        self.cg_iterations += entry["cg_iterations"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """How the pictures of a source are cut into tiles."""
+
+    core: int
+    overlap: int
+
+    def tiles(self, source: Source) -> list[Tile]:
+        return grid(source.layout.size, self.core, self.overlap)
+
+
+def run_tiles(
+    source: Source,
+    target: Target,
+    cut: Cut,
+    shared: Callable[[int], Shared],
+    *,
+    unfinished: Unfinished | None = None,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> TiledRun:
+    """Solve all tiles that the target does not hold yet, and finish it.
+
+    Args:
+        source: what is read.
+        target: where the cores go.
+        cut: how it is cut.
+        shared: for each picture of the source, what its tiles share.
+        unfinished: where notes on each tile are kept, so that a resumed run can report all of them.
+        told: hears how many tiles of how many are done.
+    """
+    tiles, planes, run = cut.tiles(source), source.layout.planes, TiledRun()
+    run.tiles = len(tiles) * planes
+    known = {(entry["plane"], *entry["place"]): entry for entry in unfinished.noted()} if unfinished else {}
+    done = 0
+    for plane in range(planes):
+        missing = list(_missing_batches(plane, tiles, target, _batch_size(shared, plane, cut)))
+        left = sum(map(len, missing))
+        run.resumed += len(tiles) - left
+        done += len(tiles) - left
+        told(done, run.tiles)
+        of_plane = shared(plane) if missing else None
+        for batch in missing:
+            assert of_plane is not None
+            pixels = [source.read(plane, tile.read) for tile in batch]
+            for tile, (core, ended) in zip(batch, solve_tiles(pixels, batch, of_plane), strict=True):
+                target.write(plane, tile, core)
+                known[plane, *tile.place] = entry = _entry(plane, tile, ended)
+                if unfinished:
+                    unfinished.note(entry)
+            done += len(batch)
+            told(done, run.tiles)
+    for entry in known.values():
+        run.add(entry)
+    run.notes = target.finish()
+    return run
+
+
+def sample(source: Source, plane: int) -> np.ndarray:
+    """A picture that stands for a large one: parts of it, spread evenly, side by side; all of it if it is small."""
+    return mosaic(lambda box: source.read(plane, box), source.layout.size)
+
+
+def mosaic(read: Callable[[Box], np.ndarray], size: tuple[int, int]) -> np.ndarray:
+    """The same of anything that is read by boxes, such as a mask."""
+    rows, columns = (_spread(length) for length in size)
+    boxes = [[Box(*vertical, *horizontal) for horizontal in columns] for vertical in rows]
+    return np.concatenate([np.concatenate([read(box) for box in line], 1) for line in boxes])
+
+
+def _spread(length: int) -> list[tuple[int, int]]:
+    if length <= SAMPLE_SIDE * SAMPLES_EACH_WAY:
+        return [(0, length)]
+    step = (length - SAMPLE_SIDE) / (SAMPLES_EACH_WAY - 1)
+    starts = [round(number * step) for number in range(SAMPLES_EACH_WAY)]
+    return [(start, start + SAMPLE_SIDE) for start in starts]
+
+
+def _batch_size(shared: Callable[[int], Shared], plane: int, cut: Cut) -> int:
+    pixels = BATCH_PIXELS.get(shared(plane).model.kappa.device.type, 0)
+    return max(1, pixels // (cut.core + 2 * cut.overlap) ** 2)
+
+
+def _missing_batches(plane: int, tiles: Sequence[Tile], target: Target, size: int) -> Iterator[list[Tile]]:
+    """Tiles of one size that are solved together. One that is missing has all of its batch done again.
+
+    A neighbour in a batch can change a result within the tolerance: so batches are always the same.
+    """
+    groups: dict[tuple[int, int], list[Tile]] = {}
+    for tile in tiles:
+        groups.setdefault(tile.read.size if size > 1 else (0, 0), []).append(tile)
+    for group in groups.values():
+        for first in range(0, len(group), size):
+            batch = group[first : first + size]
+            if not all(target.holds(plane, tile) for tile in batch):
+                yield batch
+
+
+def _entry(plane: int, tile: Tile, ended: TileRun) -> dict[str, Any]:
+    return {
+        "plane": plane,
+        "place": list(tile.place),
+        "status": ended.status.name,
+        "distance": ended.distance if math.isfinite(ended.distance) else None,
+        "iterations": ended.iterations,
+        "cg_iterations": ended.cg_iterations,
+    }
+
+
+def result_path(path: str | Path) -> Path:
+    """Without a slash at its end, which the name of a folder may have."""
+    return Path(path)
