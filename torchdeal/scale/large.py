@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ SAMPLE_SIDE, SAMPLES_EACH_WAY = 256, 4  # of the parts from which the noise of a
 class TiledRun:
     """How all tiles ended."""
 
+    x: Any = None  # the result: an array, or the path of a file
     tiles: int = 0
     resumed: int = 0  # of them: were there already
     statuses: Counter[str] = field(default_factory=Counter)
@@ -46,22 +46,11 @@ class TiledRun:
         self.cg_iterations += entry["cg_iterations"]
 
 
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """How the pictures of a source are cut into tiles."""
-
-    core: int
-    overlap: int
-
-    def tiles(self, source: Source) -> list[Tile]:
-        return grid(source.layout.size, self.core, self.overlap)
-
-
 def run_tiles(
     source: Source,
     target: Target,
-    cut: Cut,
-    shared: Callable[[int], Shared],
+    core: int,
+    shared: Callable[[int], tuple[Shared, int]],
     *,
     unfinished: Unfinished | None = None,
     told: Callable[[int, int], None] = lambda done, of: None,
@@ -71,36 +60,47 @@ def run_tiles(
     Args:
         source: what is read.
         target: where the cores go.
-        cut: how it is cut.
-        shared: for each picture of the source, what its tiles share.
+        core: side of the tiles, without their halos.
+        shared: for each picture of the source, what its tiles share, and their overlap.
         unfinished: where notes on each tile are kept, so that a resumed run can report all of them.
         told: hears how many tiles of how many are done.
     """
-    tiles, planes, run = cut.tiles(source), source.layout.planes, TiledRun()
-    run.tiles = len(tiles) * planes
+    planes, run = source.layout.planes, TiledRun()
+    bare = grid(source.layout.size, core, 0)
+    run.tiles = planes * len(bare)
     known = {(entry["plane"], *entry["place"]): entry for entry in unfinished.noted()} if unfinished else {}
     done = 0
     for plane in range(planes):
-        missing = list(_missing_batches(plane, tiles, target, _batch_size(shared, plane, cut)))
-        left = sum(map(len, missing))
-        run.resumed += len(tiles) - left
-        done += len(tiles) - left
-        told(done, run.tiles)
-        of_plane = shared(plane) if missing else None
-        for batch in missing:
-            assert of_plane is not None
-            pixels = [source.read(plane, tile.read) for tile in batch]
-            for tile, (core, ended) in zip(batch, solve_tiles(pixels, batch, of_plane), strict=True):
-                target.write(plane, tile, core)
-                known[plane, *tile.place] = entry = _entry(plane, tile, ended)
-                if unfinished:
-                    unfinished.note(entry)
+        if all(target.holds(plane, tile) for tile in bare):
+            done += len(bare)
+            run.resumed += len(bare)
+            continue
+        of_plane, overlap = shared(plane)
+        tiles = grid(source.layout.size, core, overlap)
+        batches = list(_batches(tiles, _batch_size(of_plane, core + 2 * overlap)))
+        for batch in batches:
+            if not all(target.holds(plane, tile) for tile in batch):
+                for tile, entry in _do(plane, batch, source, target, of_plane):
+                    known[plane, tile.place[0], tile.place[1]] = entry
+                    if unfinished:
+                        unfinished.note(entry)
+            else:
+                run.resumed += len(batch)
             done += len(batch)
             told(done, run.tiles)
     for entry in known.values():
         run.add(entry)
     run.notes = target.finish()
     return run
+
+
+def _do(
+    plane: int, batch: Sequence[Tile], source: Source, target: Target, shared: Shared
+) -> Iterator[tuple[Tile, dict[str, Any]]]:
+    pixels = [source.read(plane, tile.read) for tile in batch]
+    for tile, (core, ended) in zip(batch, solve_tiles(pixels, batch, shared), strict=True):
+        target.write(plane, tile, core)
+        yield tile, _entry(plane, tile, ended)
 
 
 def sample(source: Source, plane: int) -> np.ndarray:
@@ -123,24 +123,20 @@ def _spread(length: int) -> list[tuple[int, int]]:
     return [(start, start + SAMPLE_SIDE) for start in starts]
 
 
-def _batch_size(shared: Callable[[int], Shared], plane: int, cut: Cut) -> int:
-    pixels = BATCH_PIXELS.get(shared(plane).model.kappa.device.type, 0)
-    return max(1, pixels // (cut.core + 2 * cut.overlap) ** 2)
+def _batch_size(shared: Shared, side: int) -> int:
+    return max(1, BATCH_PIXELS.get(shared.model.kappa.device.type, 0) // side**2)
 
 
-def _missing_batches(plane: int, tiles: Sequence[Tile], target: Target, size: int) -> Iterator[list[Tile]]:
-    """Tiles of one size that are solved together. One that is missing has all of its batch done again.
+def _batches(tiles: Sequence[Tile], size: int) -> Iterator[list[Tile]]:
+    """Tiles of one size that are solved together: always the same, and a batch with a tile missing is done again.
 
-    A neighbour in a batch can change a result within the tolerance: so batches are always the same.
+    A neighbour in a batch can change a result, within the tolerance.
     """
     groups: dict[tuple[int, int], list[Tile]] = {}
     for tile in tiles:
         groups.setdefault(tile.read.size if size > 1 else (0, 0), []).append(tile)
     for group in groups.values():
-        for first in range(0, len(group), size):
-            batch = group[first : first + size]
-            if not all(target.holds(plane, tile) for tile in batch):
-                yield batch
+        yield from (list(group[first : first + size]) for first in range(0, len(group), size))
 
 
 def _entry(plane: int, tile: Tile, ended: TileRun) -> dict[str, Any]:
@@ -152,8 +148,3 @@ def _entry(plane: int, tile: Tile, ended: TileRun) -> dict[str, Any]:
         "iterations": ended.iterations,
         "cg_iterations": ended.cg_iterations,
     }
-
-
-def result_path(path: str | Path) -> Path:
-    """Without a slash at its end, which the name of a folder may have."""
-    return Path(path)

@@ -74,8 +74,8 @@ class Layout:
 
     def enlarged(self, scale: int) -> Layout:
         """With so many times the rows and columns."""
-        lengths = [scale * length if axis in ROWS + COLUMNS else length for axis, length in zip(self.axes, self.shape)]
-        return replace(self, shape=tuple(lengths))
+        lengths = zip(self.axes, self.shape, strict=True)
+        return replace(self, shape=tuple(scale * length if axis in "yx" else length for axis, length in lengths))
 
     def chunks(self, side: int) -> tuple[int, ...]:
         """One picture, so many rows and columns of it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,10 @@ class LocalOperator(ABC):
     def on(self, *boxes: Box) -> Operator:
         """What measures this part of the measurements, and nothing else; or several of one size, as a batch."""
 
+    @abstractmethod
+    def known_as(self) -> str:
+        """What tells it from others, when a run is resumed."""
+
     def measured(self, x: Tensor) -> Tensor:
         """Of the result of a part, what is not beyond the measurements."""
         return F.pad(x, [-margin for margin in self.margins])
@@ -51,6 +56,13 @@ class Everywhere(LocalOperator):
     def on(self, *boxes: Box) -> Operator:
         return self.operator
 
+    def known_as(self) -> str:
+        found = hashlib.sha256()
+        for part in _all_parts(self.operator):
+            for value in vars(part).values():
+                found.update(value.numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+        return f"{self.operator.known_as()} {found.hexdigest()[:16]}"
+
 
 @dataclass(frozen=True, eq=False)
 class Holes(LocalOperator):
@@ -58,10 +70,14 @@ class Holes(LocalOperator):
 
     known: Callable[[Box], np.ndarray]
     support: int = 0  # see `hole_radius`
+    name: str = "mask"  # which mask
 
     def on(self, *boxes: Box) -> Operator:
         known = np.stack([self._known(box) for box in boxes])
         return Mask(torch.from_numpy(known if len(boxes) == 1 else known[:, None]))
+
+    def known_as(self) -> str:
+        return self.name
 
     def _known(self, box: Box) -> np.ndarray:
         known = np.asarray(self.known(box))
@@ -117,6 +133,12 @@ def hole_radius(known: np.ndarray) -> int:
         padded = F.pad(missing, (1, 1, 1, 1), value=1.0)  # beyond the border nothing is known
         missing, radius = -F.max_pool2d(-padded, 3, stride=1), radius + 1
     return radius
+
+
+def _all_parts(operator: Operator) -> Iterator[Operator]:
+    yield operator
+    for part in operator.parts():
+        yield from _all_parts(part)
 
 
 def _check_boundary(blur: Blur) -> None:

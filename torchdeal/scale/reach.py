@@ -15,6 +15,7 @@ AT_THE_BORDER = 3e-2  # the difference without a halo, at most
 PIXELS_PER_DECADE, MORE_WITH_NOISE = 8.0, 0.2  # at sigma 0, and for each level of sigma, on the 0..255 scale
 LEAST_TOLERANCE = 1e-4  # that the rule was measured for
 DEFAULT_HALO_TOLERANCE = 1e-3
+LARGEST_LEVEL = 50.0  # that models are trained for
 
 
 def reach(level: float, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
@@ -30,6 +31,6 @@ def reach(level: float, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
     return math.ceil(decades * (PIXELS_PER_DECADE + MORE_WITH_NOISE * level))
 
 
-def overlap(level: float, operator: LocalOperator, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
+def overlap_for(level: float, operator: LocalOperator, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
     """The width of the halo, in pixels of the measurements: the reach, and what the operator itself looks at."""
     return math.ceil((reach(level, tolerance) + operator.support) / operator.scale)

@@ -122,7 +122,7 @@ def _tiff_source(path: Path, identity: dict[str, Any]) -> Source:
         layout, dtype = Layout(series.axes.lower(), tuple(series.shape)), np.dtype(series.dtype)
         levels = tuple(tuple(level.shape) for level in series.levels[1:])
         plain = series.dataoffset is not None
-    # Pages that follow each other without compression are a memory map; all else is read tile by tile or strip by strip.
+    # Pages without compression that follow each other are a memory map; all else is read by tiles or strips.
     fetch = _mapped_part(path, series.shape) if plain else _decoded_part(path)
     return Source(str(path), layout, dtype, fetch, image, levels, identity=identity)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -243,6 +243,3 @@ def grown_metadata(image: ImageFile, like: ImageFile, scale: int) -> ImageFile:
     if scale > 1:
         metadata = metadata.enlarged(scale, like.size)
     return replace(image, pixels=like.pixels, metadata=metadata)
-
-
-Reader = Callable[[Box], np.ndarray]

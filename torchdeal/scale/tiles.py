@@ -111,7 +111,7 @@ def with_parameters(shared: Shared, read: Callable[[Box], np.ndarray], tiles: Se
         read: the pixels of a part of the image.
         tiles: all tiles of the image.
     """
-    if isinstance_identity(shared.operator):
+    if is_denoising(shared.operator):
         return shared if shared.sigma is not None else replace(shared, sigma=shared.noise)
     if shared.sigma is not None and shared.lam is not None:
         return shared
@@ -127,7 +127,7 @@ def with_parameters(shared: Shared, read: Callable[[Box], np.ndarray], tiles: Se
     )
 
 
-def isinstance_identity(operator: LocalOperator) -> bool:
+def is_denoising(operator: LocalOperator) -> bool:
     """Whether it is denoising."""
     return getattr(getattr(operator, "operator", None), "is_identity", False)
 

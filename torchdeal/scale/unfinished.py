@@ -39,9 +39,7 @@ class Unfinished:
         if kept is not None and kept != settings:
             different = [name for name in {**kept, **settings} if kept.get(name) != settings.get(name)]
             told = ", ".join(f"{name} {kept.get(name)} is now {settings.get(name)}" for name in different)
-            raise ValueError(
-                f"{self.folder}: was begun with other settings ({told}): use the same, or remove the folder"
-            )
+            raise ValueError(f"{self.folder}: begun with other settings ({told}): use the same, or remove it")
         self.folder.mkdir(exist_ok=True)
         if kept is None:
             with replacing(self.folder / SETTINGS) as temporary:
