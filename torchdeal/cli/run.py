@@ -97,6 +97,14 @@ class Task(ABC, Generic[Frame, Kind]):
     def check_target(self, path: Path, frames: Sequence[Frame], kind: Kind) -> None:
         """Raise, before any work, if the format of this file cannot hold the result."""
 
+    def in_tiles(self, job: Job, models: Models) -> bool:
+        """Whether the file is to be solved part by part."""
+        return False
+
+    def restore_in_tiles(self, job: Job, models: Models) -> FileReport:
+        """That."""
+        raise NotImplementedError
+
 
 def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     """Do each job and report it; one that fails does not stop the others, Ctrl-C ends with exit code 130.
@@ -147,6 +155,8 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
 
     The masks of a whole stack would not fit into memory together.
     """
+    if task.in_tiles(job, models):
+        return task.restore_in_tiles(job, models)
     (source, target), settings, started = job, task.settings, time.perf_counter()
     with memory_for(f"to read {source}"):
         frames, kind = task.read(source)

@@ -71,6 +71,7 @@ class Holes(LocalOperator):
     known: Callable[[Box], np.ndarray]
     support: int = 0  # see `hole_radius`
     name: str = "mask"  # which mask
+    size: tuple[int, int] = (0, 0)  # of all of it
 
     def on(self, *boxes: Box) -> Operator:
         known = np.stack([self._known(box) for box in boxes])
@@ -89,7 +90,7 @@ class Holes(LocalOperator):
         return known.astype(np.float32)
 
 
-def local(H: Operator) -> LocalOperator:
+def local(H: Operator | LocalOperator) -> LocalOperator:
     """The operator as one that can be cut. Raises ValueError for one that cannot."""
     if isinstance(H, LocalOperator):
         return H
@@ -99,7 +100,9 @@ def local(H: Operator) -> LocalOperator:
         mask = H.mask if H.mask.ndim == 2 else None
         if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
             known = mask.bool().numpy()
-            return Holes(lambda box: known[box.slices], support=hole_radius(known))
+            name = hashlib.sha256(known.tobytes()).hexdigest()[:16]
+            height, width = known.shape
+            return Holes(lambda box: known[box.slices], hole_radius(known), f"mask {name}", (height, width))
         raise ValueError("a mask can be cut into tiles if it is (H, W) and says known or missing")
     if isinstance(H, Blur):
         _check_boundary(H)
@@ -121,16 +124,20 @@ def local(H: Operator) -> LocalOperator:
     )
 
 
-def hole_radius(known: np.ndarray) -> int:
-    """How far, at most, a missing pixel is from a known one; rows, columns and diagonals count alike."""
-    missing = torch.from_numpy(np.asarray(known)).logical_not()[None, None].float()
+def hole_radius(known: np.ndarray, core: Box | None = None) -> int:
+    """How far, at most, a missing pixel is from a known one; rows, columns and diagonals count alike.
+
+    Args:
+        known: bool `(H, W)`. Beyond its border nothing is known.
+        core: the part in which missing pixels count; by default all.
+    """
+    missing = torch.from_numpy(np.asarray(known, dtype=bool)).logical_not()[None, None].float()
+    inside = (..., *core.slices) if core else ...
     radius = 0
-    while bool(missing.any()):
+    while bool(missing[inside].any()):
         if radius == LARGEST_HOLE:
-            raise ValueError(
-                f"a hole reaches further than {LARGEST_HOLE} pixels from what is known: too large for tiles"
-            )
-        padded = F.pad(missing, (1, 1, 1, 1), value=1.0)  # beyond the border nothing is known
+            raise ValueError(f"a hole reaches further than {LARGEST_HOLE} pixels from what is known: too far for tiles")
+        padded = F.pad(missing, (1, 1, 1, 1), value=1.0)
         missing, radius = -F.max_pool2d(-padded, 3, stride=1), radius + 1
     return radius
 

@@ -207,6 +207,8 @@ def _write_pages(
     samples = ("photometric", "planarconfig", "extrasamples", "colormap")
     plain = {key: value for key, value in options.items() if key in samples}
     frames = _frames(pyramid[0].layout)
+    described = None if options.get("metadata") is None or "ome" in writer_options else {}
+    options = options | {"subifds": len(pyramid) - 1}
     with tifffile.TiffWriter(path, **writer_options) as writer:
         for number, tiles in enumerate(pyramid):
             first = number == 0
@@ -218,7 +220,11 @@ def _write_pages(
                 shape=(*outer, height, width, *inner),
                 dtype=stored.dtype,
                 tile=(side, side),
-                **(options | {"subifds": len(pyramid) - 1} if first else plain | {"subfiletype": 1, "metadata": None}),
+                **(
+                    options | {"subifds": len(pyramid) - 1}
+                    if first
+                    else plain | {"subfiletype": 1, "metadata": described}
+                ),
             )
 
 

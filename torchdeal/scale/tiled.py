@@ -20,7 +20,7 @@ from torchdeal.model import DEAL
 from torchdeal.noise import noise_levels
 from torchdeal.operators import Identity, Operator
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
-from torchdeal.scale.grid import Box, grid
+from torchdeal.scale.grid import grid
 from torchdeal.scale.large import TiledRun, run_tiles, sample
 from torchdeal.scale.layout import Layout
 from torchdeal.scale.local import LocalOperator, local
