@@ -95,7 +95,7 @@ class Reach:
         if any(row.image == name for row in results.select(cell[0], method)):
             return
         side, frame = (QUICK_SIDE, QUICK_FRAME) if options.quick else (SIDE, FRAME)
-        values = differences(_picture(picture), cell[1], cell[2], model, side, frame)
+        values = differences(bundled_picture(picture), cell[1], cell[2], model, side, frame)
         results.add(Row(cell[0], str(name), method, values, environment=len(results.environments) - 1))
 
     def sections(self, results: Results) -> Iterator[Section]:
@@ -114,7 +114,7 @@ def differences(clean: Tensor, name: str, sigma: float, model: DEAL, side: int, 
     operator = OPERATORS[name](side)
     piece = local(operator)
     margins = piece.margins
-    clean = _middle(clean, side + margins[2] + margins[3], side + margins[0] + margins[1])
+    clean = middle(clean, side + margins[2] + margins[3], side + margins[0] + margins[1])
     y = measure(clean, operator, sigma / 255, seed=0)
     if isinstance(operator, Mask):
         y = operator.forward(y)
@@ -164,7 +164,8 @@ def _profile(whole: Tensor, part: Tensor) -> Values:
     return values
 
 
-def _picture(picture: Any) -> Tensor:
+def bundled_picture(picture: Any) -> Tensor:
+    """Of scikit-image, by its name, or a file; gray, `(1, 1, H, W)`."""
     if not isinstance(picture, str):
         return clean_image(picture, 1)
     try:
@@ -175,7 +176,8 @@ def _picture(picture: Any) -> Tensor:
     return torch.from_numpy(getattr(data, picture)()).float()[None, None] / 255
 
 
-def _middle(image: Tensor, height: int, width: int) -> Tensor:
+def middle(image: Tensor, height: int, width: int) -> Tensor:
+    """A part of this size."""
     top, left = ((have - want) // 2 for have, want in zip(image.shape[-2:], (height, width), strict=True))
     if min(top, left) < 0:
         raise ValueError(f"a picture is {image.shape[-2]} x {image.shape[-1]}, at least {height} x {width} is needed")

@@ -180,6 +180,8 @@ def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
 
 
 def _which(report: FileReport) -> str:
+    if report.tiles:
+        return f" in {report.tiles['not_converged']} of {report.tiles['number']} tiles"
     return "" if report.frames == 1 else f" in {_numbered(report.not_converged, report.frames)}"
 
 

@@ -69,13 +69,6 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
     plan = Plan(source, knobs, max(source.layout.size) if settings.tile == 0 else settings.tile, settings.overlap)
     shared = plan.for_each(_noise_of_each(task, source, operator, knobs, known))
     unfinished = Unfinished(target, plan.settings(data_range=settings.data_range), settings.resume)
-    overlaps: list[int] = []
-
-    def noted(plane: int) -> tuple[Shared, int]:
-        found, overlap = shared(plane)
-        overlaps.append(overlap)
-        return found, overlap
-
     try:
         with memory_for(f"for tiles of {plan.core} pixels: give a smaller --tile"):
             made = file_target(target, source, plan.core, operator.scale, unfinished, settings.quality)
@@ -84,7 +77,7 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
                     source,
                     made,
                     plan.core,
-                    noted,
+                    shared,
                     unfinished=unfinished,
                     told=lambda done, of: told(f"tile {done} of {of}"),
                 )
@@ -94,7 +87,7 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
     if not known:  # all tiles were there: only the file was missing
         shared(0)
     seconds = time.perf_counter() - started
-    return _report(job, settings, known, run, seconds, {"side": plan.core, "overlap": max(overlaps, default=0)}, source)
+    return _report(job, settings, known, run, seconds, {"side": plan.core, "overlap": run.overlap}, source)
 
 
 def _not_in_tiles(settings: Settings) -> str:
@@ -167,8 +160,6 @@ def _report(
     if left:
         which = "the picture is" if source.layout.planes == 1 else f"{left} of {source.layout.planes} pictures are"
         notes.append(f"no noise is certain (it may be detail), so {which} left unchanged; to denoise it, give --sigma")
-    if failed:
-        notes.append(f"{failed} of {run.tiles} tiles did not converge")
     return FileReport(
         input=str(job[0]),
         output=str(job[1]),
@@ -187,5 +178,5 @@ def _report(
         frames=source.layout.planes,
         unchanged=left == len(problems),
         notes=notes,
-        tiles={"number": run.tiles, "resumed": run.resumed, **tiles},
+        tiles={"number": run.tiles, "resumed": run.resumed, "not_converged": failed, **tiles},
     )

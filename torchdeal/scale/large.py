@@ -20,6 +20,8 @@ from torchdeal.solvers import Status
 BATCH_PIXELS = {"cuda": 2**20}  # that are solved together; elsewhere one tile has enough to do
 SAMPLE_SIDE, SAMPLES_EACH_WAY = 256, 4  # of the parts from which the noise of a large picture is estimated
 
+Solve = Callable[[Sequence[np.ndarray], Sequence[Tile], Shared], list[tuple[np.ndarray, TileRun]]]
+
 
 @dataclass
 class TiledRun:
@@ -27,6 +29,7 @@ class TiledRun:
 
     x: Any = None  # the result: an array, or the path of a file
     tiles: int = 0
+    overlap: int = 0  # the widest
     resumed: int = 0  # of them: were there already
     statuses: Counter[str] = field(default_factory=Counter)
     distance: float = 0.0  # the largest that is stated
@@ -54,6 +57,7 @@ def run_tiles(
     *,
     unfinished: Unfinished | None = None,
     told: Callable[[int, int], None] = lambda done, of: None,
+    solve: Solve = solve_tiles,
 ) -> TiledRun:
     """Solve all tiles that the target does not hold yet, and finish it.
 
@@ -64,6 +68,7 @@ def run_tiles(
         shared: for each picture of the source, what its tiles share, and their overlap.
         unfinished: where notes on each tile are kept, so that a resumed run can report all of them.
         told: hears how many tiles of how many are done.
+        solve: what is done to a batch of tiles.
     """
     planes, run = source.layout.planes, TiledRun()
     bare = grid(source.layout.size, core, 0)
@@ -76,11 +81,12 @@ def run_tiles(
             run.resumed += len(bare)
             continue
         of_plane, overlap = shared(plane)
+        run.overlap = max(run.overlap, overlap)
         tiles = grid(source.layout.size, core, overlap)
         batches = list(_batches(tiles, _batch_size(of_plane, core + 2 * overlap)))
         for batch in batches:
             if not all(target.holds(plane, tile) for tile in batch):
-                for tile, entry in _do(plane, batch, source, target, of_plane):
+                for tile, entry in _do(plane, batch, source, target, of_plane, solve):
                     known[plane, tile.place[0], tile.place[1]] = entry
                     if unfinished:
                         unfinished.note(entry)
@@ -95,10 +101,10 @@ def run_tiles(
 
 
 def _do(
-    plane: int, batch: Sequence[Tile], source: Source, target: Target, shared: Shared
+    plane: int, batch: Sequence[Tile], source: Source, target: Target, shared: Shared, solve: Solve
 ) -> Iterator[tuple[Tile, dict[str, Any]]]:
     pixels = [source.read(plane, tile.read) for tile in batch]
-    for tile, (core, ended) in zip(batch, solve_tiles(pixels, batch, shared), strict=True):
+    for tile, (core, ended) in zip(batch, solve(pixels, batch, shared), strict=True):
         target.write(plane, tile, core)
         yield tile, _entry(plane, tile, ended)
 

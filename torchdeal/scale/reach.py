@@ -1,34 +1,42 @@
 """How far information travels, and so how wide the halo of a tile must be.
 
 The fixed point is nearly local: what is far from a pixel hardly changes it. `deal benchmark reach` measures by how
-much. What a halo of h pixels leaves of a difference, relative to the root mean square of the image, falls about as
-`10^-(h / pixels per decade)`. More noise makes the model look further.
+much. What a halo of h pixels lets through, relative to the root mean square of the image, falls at first as
+`10^-(h / pixels per decade)`; more noise makes the model look further. Below about 5e-4 it falls more slowly where
+there is much noise, and the rule ends there. Nor does it hold where the model's sigma is at its end, 50, in problems
+other than denoising: there answers can depend on what is far away.
 """
 
 from __future__ import annotations
 
 import math
 
+from torchdeal.model import SIGMA_MAX
 from torchdeal.scale.local import LocalOperator
 
-AT_THE_BORDER = 3e-2  # the difference without a halo, at most
+AT_THE_BORDER = 3e-2  # what no halo lets through, at most
 PIXELS_PER_DECADE, MORE_WITH_NOISE = 8.0, 0.2  # at sigma 0, and for each level of sigma, on the 0..255 scale
-LEAST_TOLERANCE = 1e-4  # that the rule was measured for
+LEAST_TOLERANCE = 5e-4  # for which the rule holds
 DEFAULT_HALO_TOLERANCE = 1e-3
-LARGEST_LEVEL = 50.0  # that models are trained for
+LARGEST_LEVEL = float(SIGMA_MAX)
 
 
 def reach(level: float, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
     """So many pixels around its place an answer depends on, but for the tolerance.
 
+    What was measured in denoising with this halo is between a fifth and two thirds of the tolerance.
+
     Args:
         level: sigma of the model, on the 0..255 scale.
         tolerance: the root mean square of the difference, relative to that of the image.
     """
-    if not tolerance > 0:
-        raise ValueError(f"the tolerance of tiles must be above 0, got {tolerance:g}")
-    decades = math.log10(AT_THE_BORDER / max(min(tolerance, AT_THE_BORDER), LEAST_TOLERANCE))
-    return math.ceil(decades * (PIXELS_PER_DECADE + MORE_WITH_NOISE * level))
+    if not tolerance >= LEAST_TOLERANCE:
+        raise ValueError(
+            f"the overlap is known for differences of at least {LEAST_TOLERANCE:g}, not of {tolerance:g}: "
+            "give the overlap itself"
+        )
+    decades = math.log10(max(AT_THE_BORDER / tolerance, 1.0))
+    return math.ceil(decades * (PIXELS_PER_DECADE + MORE_WITH_NOISE * min(level, LARGEST_LEVEL)))
 
 
 def overlap_for(level: float, operator: LocalOperator, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:

@@ -205,13 +205,13 @@ def _write_pages(
 
     side = min(TIFF_TILE, -(-pyramid[0].side // 16) * 16)
     samples = ("photometric", "planarconfig", "extrasamples", "colormap")
-    plain = {key: value for key, value in options.items() if key in samples}
     frames = _frames(pyramid[0].layout)
     described = None if options.get("metadata") is None or "ome" in writer_options else {}
-    options = options | {"subifds": len(pyramid) - 1}
+    of_picture: dict[str, Any] = {**options, "subifds": len(pyramid) - 1}
+    of_copies: dict[str, Any] = {"subfiletype": 1, "metadata": described}
+    of_copies |= {key: value for key, value in options.items() if key in samples}
     with tifffile.TiffWriter(path, **writer_options) as writer:
         for number, tiles in enumerate(pyramid):
-            first = number == 0
             height, width = tiles.layout.size
             inner = stored.shape[-1:] if stored.ndim > 2 and _has_samples(tiles.layout) else ()
             outer = stored.shape[: stored.ndim - 2 - len(inner)]
@@ -220,11 +220,7 @@ def _write_pages(
                 shape=(*outer, height, width, *inner),
                 dtype=stored.dtype,
                 tile=(side, side),
-                **(
-                    options | {"subifds": len(pyramid) - 1}
-                    if first
-                    else plain | {"subfiletype": 1, "metadata": described}
-                ),
+                **(of_picture if number == 0 else of_copies),
             )
 
 

@@ -207,10 +207,14 @@ def _enlarged(attributes: dict[str, Any], scale: int) -> dict[str, Any]:
     for multiscale in attributes.get(OME, attributes).get("multiscales", [])[:1]:
         axes = [axis if isinstance(axis, str) else axis["name"] for axis in multiscale.get("axes", "tczyx")]
         for dataset in multiscale["datasets"]:
-            for transformation in dataset.get("coordinateTransformations", []):
-                if transformation.get("type") == "scale":
-                    sizes = zip(axes, transformation["scale"], strict=True)
-                    transformation["scale"] = [size / scale if axis in ("y", "x") else size for axis, size in sizes]
+            found = {one.get("type"): one for one in dataset.get("coordinateTransformations", [])}
+            for place, axis in enumerate(axes):
+                if axis not in ("y", "x") or "scale" not in found:
+                    continue
+                size = found["scale"]["scale"][place]
+                found["scale"]["scale"][place] = size / scale
+                if "translation" in found:  # it is that of the middle of the first pixel; its corner stays
+                    found["translation"]["translation"][place] += (size / scale - size) / 2
     return attributes
 
 

@@ -29,6 +29,7 @@ TITLES = {
     "robustness": "Robustness",
     "convergence": "Convergence",
     "reach": "Reach",
+    "large": "Large pictures",
     "tune": "Automatic parameters",
     "uncertainty": "Error bars",
     "fidelity": "Other noise",

@@ -1,0 +1,34 @@
+"""Tiles cover an image exactly once, and their halos end at its border."""
+
+import numpy as np
+import pytest
+
+from torchdeal.scale.grid import Box, grid
+
+
+@pytest.mark.parametrize(("size", "core", "overlap"), [((96, 130), 48, 16), ((7, 5), 3, 9), ((64, 64), 64, 0)])
+def test_cores_cover_each_pixel_once(size, core, overlap):
+    counts = np.zeros(size, int)
+    for tile in grid(size, core, overlap):
+        counts[tile.core.slices] += 1
+        rows, columns = tile.core.slices
+        assert tile.read == Box(
+            max(rows.start - overlap, 0),
+            min(rows.stop + overlap, size[0]),
+            max(columns.start - overlap, 0),
+            min(columns.stop + overlap, size[1]),
+        )
+    assert (counts == 1).all()
+
+
+def test_the_core_is_found_in_what_was_read():
+    image = np.arange(90 * 70).reshape(90, 70)
+    for tile in grid(image.shape, 32, 7):
+        inside = image[tile.read.slices][tile.core.within(tile.read).slices]
+        assert (inside == image[tile.core.slices]).all()
+
+
+def test_places_are_those_of_chunks():
+    assert [tile.place for tile in grid((50, 100), 50, 4)] == [(0, 0), (0, 1)]
+    with pytest.raises(ValueError, match="at least 1 pixel"):
+        grid((5, 5), 0, 1)
