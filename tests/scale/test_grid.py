@@ -1,9 +1,13 @@
-"""Tiles cover an image exactly once, and their halos end at its border."""
+"""Tiles cover an image exactly once, and look far enough around themselves."""
 
 import numpy as np
 import pytest
 
-from torchdeal.scale.grid import Box, grid
+from torchdeal.scale.grid import grid
+
+
+def _spans(box):
+    return (box.top, box.bottom), (box.left, box.right)
 
 
 @pytest.mark.parametrize(("size", "core", "overlap"), [((96, 130), 48, 16), ((7, 5), 3, 9), ((64, 64), 64, 0)])
@@ -11,13 +15,10 @@ def test_cores_cover_each_pixel_once(size, core, overlap):
     counts = np.zeros(size, int)
     for tile in grid(size, core, overlap):
         counts[tile.core.slices] += 1
-        rows, columns = tile.core.slices
-        assert tile.read == Box(
-            max(rows.start - overlap, 0),
-            min(rows.stop + overlap, size[0]),
-            max(columns.start - overlap, 0),
-            min(columns.stop + overlap, size[1]),
-        )
+        for (low, high), (first, last), length in zip(_spans(tile.core), _spans(tile.read), size, strict=True):
+            assert first == 0 or low - first >= overlap
+            assert last == length or last - high >= overlap
+            assert last - first == min(core + 2 * overlap, length)
     assert (counts == 1).all()
 
 

@@ -8,8 +8,8 @@ from scale.helpers import LIGHT, as_image, differences, light, noisy
 import torchdeal as td
 from torchdeal.operators import Blur, Downsample, Mask
 from torchdeal.operators.blur_kernels import gaussian_kernel
-from torchdeal.scale.reach import LEAST_TOLERANCE, overlap_for, reach
 from torchdeal.scale.local import local
+from torchdeal.scale.reach import LEAST_TOLERANCE, overlap_for, reach
 from torchdeal.scale.tiled import reconstruct_tiled
 
 # Both runs are within the default tolerance of 1e-3 of their fixed points, and halos let through 1e-3 at most.

@@ -27,12 +27,6 @@ class Box(NamedTuple):
         """The same place in an image with so many times the pixels each way."""
         return Box(*(factor * edge for edge in self))
 
-    def grown(self, by: int, size: tuple[int, int]) -> Box:
-        """With so many pixels around it, as far as the image goes."""
-        return Box(
-            max(self.top - by, 0), min(self.bottom + by, size[0]), max(self.left - by, 0), min(self.right + by, size[1])
-        )
-
     def within(self, outer: Box) -> Box:
         """Where it is, counted from the corner of a box around it."""
         return Box(self.top - outer.top, self.bottom - outer.top, self.left - outer.left, self.right - outer.left)
@@ -48,7 +42,10 @@ class Tile:
 
 
 def grid(size: tuple[int, int], core: int, overlap: int) -> list[Tile]:
-    """Tiles that cover an image, row by row. Halos end at its border; the last cores of a row may be smaller.
+    """Tiles that cover an image, row by row. The last cores of a row may be smaller.
+
+    All tiles are read in one size: a halo that would reach beyond the border of the image reaches further to the other
+    side instead. A narrow core at the border sees as much of the image as any other then.
 
     Args:
         size: height and width of the image.
@@ -67,6 +64,12 @@ def whole(size: tuple[int, int]) -> Box:
 
 
 def _tile(place: tuple[int, int], size: tuple[int, int], core: int, overlap: int) -> Tile:
-    top, left = place[0] * core, place[1] * core
-    box = Box(top, min(top + core, size[0]), left, min(left + core, size[1]))
-    return Tile(place, box, box.grown(overlap, size))
+    rows, columns = (_spans(index * core, length, core, overlap) for index, length in zip(place, size, strict=True))
+    return Tile(place, Box(*rows[0], *columns[0]), Box(*rows[1], *columns[1]))
+
+
+def _spans(start: int, length: int, core: int, overlap: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """From where to where a core goes, and what is read for it."""
+    read = min(core + 2 * overlap, length)
+    first = min(max(start - overlap, 0), length - read)
+    return (start, min(start + core, length)), (first, first + read)
