@@ -68,9 +68,9 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
     knobs = _knobs(settings, source, operator, models)
     plan = Plan(source, knobs, max(source.layout.size) if settings.tile == 0 else settings.tile, settings.overlap)
     shared = plan.for_each(_noise_of_each(task, source, operator, knobs, known))
-    unfinished = Unfinished(target, plan.settings(data_range=settings.data_range), settings.resume)
+    begun = Unfinished(target, plan.settings(data_range=settings.data_range), settings.resume)
     try:
-        with memory_for(f"for tiles of {plan.core} pixels: give a smaller --tile"):
+        with begun as unfinished, memory_for(f"for tiles of {plan.core} pixels (--tile)"):
             made = file_target(target, source, plan.core, operator.scale, unfinished, settings.quality)
             with waiting(settings.as_json, path.name) as told:
                 run = run_tiles(
@@ -82,7 +82,8 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
                     told=lambda done, of: told(f"tile {done} of {of}"),
                 )
     except KeyboardInterrupt:
-        complain("Note", f"{target}: the tiles that are done are kept in {unfinished.folder}; go on by --resume")
+        if begun.folder.exists():
+            complain("Note", f"{target}: the tiles that are done are kept in {begun.folder}; go on by --resume")
         raise
     if not known:  # all tiles were there: only the file was missing
         shared(0)

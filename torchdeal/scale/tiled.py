@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from torchdeal.scale.sources import Source, is_zarr, no_pixels, of_array, open_s
 from torchdeal.scale.targets import ArrayTarget, FileTarget, Target, TileFiles, grown_metadata
 from torchdeal.scale.tiles import Shared, is_denoising, with_parameters
 from torchdeal.scale.unfinished import Unfinished
+
+CERTAIN = 0.95  # of the largest level of the model: in other problems than denoising, answers are local below it
 
 
 def reconstruct_tiled(
@@ -94,13 +97,18 @@ def reconstruct_tiled(
     )
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
     shared = plan.for_each(lambda plane: _with_noise(knobs, read, plane, data_range))
-    if isinstance(target, str | os.PathLike):
-        unfinished = Unfinished(Path(target), plan.settings(), resume)
-        made = file_target(Path(target), read, plan.core, operator.scale, unfinished)
-    else:
-        unfinished, made = None, _array_target(target, read, operator.scale)
-    run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=progress or (lambda done, of: None))
-    run.x = made.array if isinstance(made, ArrayTarget) else Path(target)
+    told = progress or (lambda done, of: None)
+    if not isinstance(target, str | os.PathLike):
+        made = _array_target(target, read, operator.scale)
+        run = run_tiles(read, made, plan.core, shared, told=told)
+        run.x = made.array
+        return run
+    path = Path(target)
+    check_target(path, read, operator.scale)
+    with Unfinished(path, plan.settings(), resume) as unfinished:
+        made = file_target(path, read, plan.core, operator.scale, unfinished)
+        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told)
+    run.x = path
     return run
 
 
@@ -137,6 +145,12 @@ class Plan:
             some = grid(self.source.layout.size, self.core, widest if self.overlap is None else self.overlap)
             found = with_parameters(told, lambda box: self.source.read(plane, box), some)
             level = 255 * (found.sigma or 0.0) / found.white
+            if level > CERTAIN * LARGEST_LEVEL and not is_denoising(found.operator):
+                warnings.warn(
+                    f"the model's sigma is at its end, {LARGEST_LEVEL:g}: answers may depend on what is far away, and "
+                    "tiles may not fit together",
+                    stacklevel=2,
+                )
             wide = overlap_for(level, found.operator, self.halo_tolerance) if self.overlap is None else self.overlap
             return found, wide
 

@@ -117,9 +117,9 @@ def with_parameters(shared: Shared, read: Callable[[Box], np.ndarray], tiles: Se
         tiles: all tiles of the image.
     """
     if is_denoising(shared.operator):
-        return shared if shared.sigma is not None else replace(shared, sigma=shared.noise)
+        return replace(shared, sigma=shared.noise if shared.sigma is None else shared.sigma, noise=None)
     if shared.sigma is not None and shared.lam is not None:
-        return shared
+        return replace(shared, noise=None)
     step = max(len(tiles) // SAMPLES, 1)
     one_step = replace(shared, max_iterations=1)
     found = [_reconstructed([read(tile.read)], [tile.read], one_step)[0] for tile in tiles[step // 2 :: step][:SAMPLES]]
@@ -129,6 +129,7 @@ def with_parameters(shared: Shared, read: Callable[[Box], np.ndarray], tiles: Se
         shared,
         sigma=sigma if shared.sigma is None else shared.sigma,
         lam=lam if shared.lam is None else shared.lam,
+        noise=None,
     )
 
 

@@ -63,6 +63,14 @@ class Unfinished:
             except ValueError:
                 continue
 
+    def __enter__(self) -> Unfinished:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """What failed before a tile was done leaves nothing behind."""
+        if kind is not None and not (self.folder / JOURNAL).exists() and self.folder.exists():
+            self.remove()
+
     def remove(self) -> None:
         shutil.rmtree(self.folder)
 

@@ -134,6 +134,8 @@ class ZarrTarget(Target):
         zarr = optional("zarr", "writing Zarr stores", EXTRA)
         opened = zarr.open(str(self.folder), mode="r+")
         opened.update_attributes(_enlarged(self.known.attributes or {}, self.scale))
+        for rest in self.folder.rglob("*.partial"):  # of a chunk that was being written when a run was killed
+            rest.unlink()
         take_place(self.folder, self.path)
         self.unfinished.remove()
         return self.notes
