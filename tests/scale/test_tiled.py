@@ -49,13 +49,13 @@ def test_local_operators_equal_those_of_the_whole(name):
     y = H.forward(as_image(noisy(48, 56, 0)))
     y = y + 8 / 255 * torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
     y = H.forward(y) if isinstance(H, Mask) else y
-    known = {"sigma": 12 / 255, "lam": 4.0}
+    known = {"sigma": 12 / 255, "lam": 4.0, "tolerance": 3e-3}  # thrice the default, to be quick: so is the bound
     whole = td.reconstruct(y, H, model=model, data_range=1.0, **known)
     tile, overlap = (12, 6) if isinstance(H, Downsample) else (24, 12)  # little: parts must not be the whole
     cut = {"tile": tile, "overlap": overlap}
     found = reconstruct_tiled(y[0, 0].numpy(), None, H, model=model, data_range=1.0, **cut, **known)
     relative, largest = differences(found.x, local(H).measured(whole.x)[0, 0])
-    assert relative < BOUND
+    assert relative < 3 * BOUND
     assert 255 * largest < PIXEL
 
 

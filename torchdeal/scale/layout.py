@@ -15,7 +15,7 @@ ROWS, COLUMNS, SAMPLES = "y", "x", "s"
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureLayout:
     """How an array holds pictures.
 
     Attributes:
@@ -72,7 +72,7 @@ class Layout:
         picture = picture.reshape(*[1] * len(self._looped), *picture.shape)
         return picture.transpose([order.index(axis) for axis in self.axes])
 
-    def enlarged(self, scale: int) -> Layout:
+    def enlarged(self, scale: int) -> PictureLayout:
         """With so many times the rows and columns."""
         lengths = zip(self.axes, self.shape, strict=True)
         return replace(self, shape=tuple(scale * length if axis in "yx" else length for axis, length in lengths))
@@ -83,7 +83,7 @@ class Layout:
         return tuple(min(inner.get(axis, 1), length) for axis, length in zip(self.axes, self.shape, strict=True))
 
 
-def guessed_layout(shape: Sequence[int]) -> Layout:
+def guessed_layout(shape: Sequence[int]) -> PictureLayout:
     """Of a plain array, as files of numpy are read: a last dimension of at most 4, of three or more, is channels."""
     shape = tuple(shape)
     if len(shape) < 2 or 0 in shape:
@@ -91,4 +91,4 @@ def guessed_layout(shape: Sequence[int]) -> Layout:
     samples = len(shape) > 2 and shape[-1] <= MOST_COLOURS
     inner = "yxs" if samples else "yx"
     outer = "abcdefghijklmnopqr"[: len(shape) - len(inner)]
-    return Layout(outer + inner, shape)
+    return PictureLayout(outer + inner, shape)

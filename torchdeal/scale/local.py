@@ -45,7 +45,7 @@ class LocalOperator(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Everywhere(LocalOperator):
+class SameEverywhere(LocalOperator):
     """An operator that is the same everywhere: the identity, a blur."""
 
     operator: Operator
@@ -95,7 +95,7 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
     if isinstance(H, LocalOperator):
         return H
     if isinstance(H, Identity):
-        return Everywhere(H)
+        return SameEverywhere(H)
     if isinstance(H, Mask):
         mask = H.mask if H.mask.ndim == 2 else None
         if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
@@ -107,17 +107,17 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
     if isinstance(H, Blur):
         _check_boundary(H)
         margins = H.margins() if H.boundary is BlurBoundary.VALID else (0, 0, 0, 0)
-        return Everywhere(H, support=max(H.margins()), margins=margins)
+        return SameEverywhere(H, support=max(H.margins()), margins=margins)
     if isinstance(H, Downsample) and H.size is None:
         support = H.scale
         if isinstance(H.blur, Blur):
             _check_boundary(H.blur)
             support += max(H.blur.margins())
-        return Everywhere(H, support=support, scale=H.scale)
+        return SameEverywhere(H, support=support, scale=H.scale)
     if isinstance(H, Scaled):
         inner = local(H.operator)
-        if isinstance(inner, Everywhere):
-            return Everywhere(H, inner.support, inner.scale, inner.margins)
+        if isinstance(inner, SameEverywhere):
+            return SameEverywhere(H, inner.support, inner.scale, inner.margins)
     raise ValueError(
         f"{H.known_as()} cannot be cut into tiles: only denoising, blur, masks and downsampling depend on the "
         "pixels around a place alone"

@@ -14,7 +14,7 @@ from torchdeal.io import files, tiff
 from torchdeal.io.files import TIFF, ImageFile, ImageFileError
 from torchdeal.io.metadata import ORIENTATION
 from torchdeal.scale.grid import Box
-from torchdeal.scale.layout import Layout, guessed_layout
+from torchdeal.scale.layout import PictureLayout, guessed_layout
 
 EXTRA = "large"  # of the package: what Zarr needs
 KINDS = ("uint8", "uint16", "float16", "float32", "float64")  # of pixels
@@ -36,7 +36,7 @@ class Source:
     """
 
     name: str
-    layout: Layout
+    layout: PictureLayout
     dtype: np.dtype
     fetch: Callable[[tuple[slice, ...]], np.ndarray]
     image: ImageFile
@@ -76,12 +76,12 @@ def open_source(path: Path) -> Source:
 
 def of_array(array: Any, name: str = "the array", axes: str = "") -> Source:
     """Of anything with a shape and a dtype that is read by slices: numpy, memory maps, Zarr, h5py, ..."""
-    layout = Layout(axes, tuple(array.shape)) if axes else guessed_layout(array.shape)
+    layout = PictureLayout(axes, tuple(array.shape)) if axes else guessed_layout(array.shape)
     dtype = np.dtype(array.dtype)
     return Source(name, layout, dtype, lambda index: np.asarray(array[index]), no_pixels(layout, dtype))
 
 
-def no_pixels(layout: Layout, dtype: np.dtype, scale: int = 1) -> ImageFile:
+def no_pixels(layout: PictureLayout, dtype: np.dtype, scale: int = 1) -> ImageFile:
     """An `ImageFile` of this shape and kind, which takes no memory."""
     layout = layout.enlarged(scale)
     outer = [axis for axis in layout.axes if axis not in "yxs"]
@@ -119,7 +119,7 @@ def _tiff_source(path: Path, identity: dict[str, Any]) -> Source:
             raise _transparent(path)
         if page.tags.valueof(ORIENTATION, default=1) != 1 or page.photometric == tifffile.PHOTOMETRIC.PALETTE:
             raise ImageFileError(f"{path}: turned, or with a palette: save it upright in plain gray or RGB for tiles")
-        layout, dtype = Layout(series.axes.lower(), tuple(series.shape)), np.dtype(series.dtype)
+        layout, dtype = PictureLayout(series.axes.lower(), tuple(series.shape)), np.dtype(series.dtype)
         levels = tuple(tuple(level.shape) for level in series.levels[1:])
         plain = series.dataoffset is not None
     # Pages without compression that follow each other are a memory map; all else is read by tiles or strips.

@@ -15,7 +15,7 @@ from torchdeal.io.atomic import replacing
 from torchdeal.io.files import TIFF, ImageFile
 from torchdeal.io.metadata import Metadata
 from torchdeal.scale.grid import Box, Tile, whole
-from torchdeal.scale.layout import Layout
+from torchdeal.scale.layout import PictureLayout
 from torchdeal.scale.pyramid import block_means, factors_between, reduced_shape, regions
 from torchdeal.scale.unfinished import Unfinished
 
@@ -45,7 +45,7 @@ class ArrayTarget(Target):
     """Anything that is written by slices."""
 
     array: Any
-    layout: Layout
+    layout: PictureLayout
     scale: int = 1
 
     def write(self, plane: int, tile: Tile, core: np.ndarray) -> None:
@@ -57,7 +57,7 @@ class TileFiles:
     """The tiles of an image as files, `(h, w)` or `(h, w, 3)` each."""
 
     folder: Path
-    layout: Layout
+    layout: PictureLayout
     side: int  # of a tile, in pixels of this image
     dtype: np.dtype
 
@@ -224,11 +224,11 @@ def _write_pages(
             )
 
 
-def _frames(layout: Layout) -> int:
+def _frames(layout: PictureLayout) -> int:
     return layout.planes if layout.colours == 3 or "s" not in layout.axes else layout.planes // layout.length("s")
 
 
-def _has_samples(layout: Layout) -> bool:
+def _has_samples(layout: PictureLayout) -> bool:
     return "s" in layout.axes and layout.length("s") > 1
 
 

@@ -23,7 +23,7 @@ from torchdeal.operators import Identity, Operator
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.scale.grid import grid
 from torchdeal.scale.large import TiledRun, run_tiles, sample
-from torchdeal.scale.layout import Layout
+from torchdeal.scale.layout import PictureLayout
 from torchdeal.scale.local import LocalOperator, local
 from torchdeal.scale.reach import DEFAULT_HALO_TOLERANCE, LARGEST_LEVEL, overlap_for
 from torchdeal.scale.room import core_side
@@ -204,10 +204,10 @@ def check_target(path: Path, source: Source, scale: int = 1) -> None:
         raise files.ImageFileError(f"{path}: the folder {path.parent} does not exist; create it first")
 
 
-def in_order(layout: Layout) -> Layout:
+def in_order(layout: PictureLayout) -> PictureLayout:
     """Rows, columns and samples last, as picture files have them."""
     axes = "".join(axis for axis in layout.axes if axis not in "yxs") + "yx" + ("s" if "s" in layout.axes else "")
-    return Layout(axes, tuple(layout.length(axis) for axis in axes))
+    return PictureLayout(axes, tuple(layout.length(axis) for axis in axes))
 
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")  # files of a Zarr store

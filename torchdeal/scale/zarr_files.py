@@ -16,7 +16,7 @@ import numpy as np
 from torchdeal.extras import optional
 from torchdeal.io.files import ImageFileError
 from torchdeal.scale.grid import Tile
-from torchdeal.scale.layout import Layout, guessed_layout
+from torchdeal.scale.layout import PictureLayout, guessed_layout
 from torchdeal.scale.pyramid import factors_between, reduce_into, reduced_shape
 from torchdeal.scale.sources import EXTRA, Source, no_pixels
 from torchdeal.scale.targets import Target
@@ -57,7 +57,7 @@ def open_zarr(path: Path) -> Source:
     if isinstance(opened, zarr.Array):
         names = getattr(opened.metadata, "dimension_names", None) or ()
         axes = "".join(str(name)[:1].lower() for name in names)
-        layout = Layout(axes, opened.shape) if _are_axes(axes, opened.ndim) else guessed_layout(opened.shape)
+        layout = PictureLayout(axes, opened.shape) if _are_axes(axes, opened.ndim) else guessed_layout(opened.shape)
         known = ZarrImage(opened.metadata.zarr_format, dict(opened.attrs))
         return _source(path, opened, layout, known)
     return _ome_source(path, opened)
@@ -78,10 +78,10 @@ def _ome_source(path: Path, group: Any) -> Source:
     known = ZarrImage(group.metadata.zarr_format, attributes, levels, tuple(notes))
     if not _are_axes(axes, arrays[0].ndim):
         raise ImageFileError(f"{path}: axes {axes} of an image of shape {arrays[0].shape}: y and x are needed")
-    return _source(path, arrays[0], Layout(axes, tuple(arrays[0].shape)), known)
+    return _source(path, arrays[0], PictureLayout(axes, tuple(arrays[0].shape)), known)
 
 
-def _source(path: Path, array: Any, layout: Layout, known: ZarrImage) -> Source:
+def _source(path: Path, array: Any, layout: PictureLayout, known: ZarrImage) -> Source:
     dtype = np.dtype(array.dtype)
     return Source(
         str(path),
@@ -108,7 +108,14 @@ class ZarrTarget(Target):
     """
 
     def __init__(
-        self, path: Path, layout: Layout, dtype: np.dtype, side: int, source: Source, scale: int, unfinished: Unfinished
+        self,
+        path: Path,
+        layout: PictureLayout,
+        dtype: np.dtype,
+        side: int,
+        source: Source,
+        scale: int,
+        unfinished: Unfinished,
     ):
         self.path, self.layout, self.unfinished, self.scale = path, layout, unfinished, scale
         self.known = _described(path, source, layout)
@@ -145,7 +152,7 @@ class ZarrTarget(Target):
         large = self.array
         for name, shape in levels[1:]:
             factors = factors_between(large.shape, _scaled(self.layout, shape, self.scale))
-            layout = Layout(self.layout.axes, reduced_shape(large.shape, factors))
+            layout = PictureLayout(self.layout.axes, reduced_shape(large.shape, factors))
             chunks = tuple(min(chunk, length) for chunk, length in zip(self.chunks, layout.shape, strict=True))
             small = _array(self.folder, name, layout, np.dtype(large.dtype), chunks, self.known)
             reduce_into(small, large, factors, chunks)
@@ -153,7 +160,7 @@ class ZarrTarget(Target):
 
 
 def _array(
-    folder: Path, name: str | None, layout: Layout, dtype: np.dtype, chunks: tuple[int, ...], known: ZarrImage
+    folder: Path, name: str | None, layout: PictureLayout, dtype: np.dtype, chunks: tuple[int, ...], known: ZarrImage
 ) -> Any:
     """One that is there from a run that was stopped, or a new one. Chunks of zeros are files too: they say "done"."""
     zarr = optional("zarr", "writing Zarr stores", EXTRA)
@@ -177,7 +184,7 @@ def _array(
     )
 
 
-def _described(path: Path, source: Source, layout: Layout) -> ZarrImage:
+def _described(path: Path, source: Source, layout: PictureLayout) -> ZarrImage:
     """What the store is to be: as the input, or for an .ome.zarr of another kind of file a new pyramid."""
     if source.zarr_image is not None:
         return source.zarr_image
@@ -190,7 +197,7 @@ def _described(path: Path, source: Source, layout: Layout) -> ZarrImage:
         scale = [float(factor) if axis in "yx" else 1.0 for axis in layout.axes]
         datasets.append({"path": str(len(levels)), "coordinateTransformations": [{"type": "scale", "scale": scale}]})
         levels.append((str(len(levels)), tuple(shape)))
-        if max(Layout(layout.axes, tuple(shape)).size) <= PYRAMID_DOWN_TO:
+        if max(PictureLayout(layout.axes, tuple(shape)).size) <= PYRAMID_DOWN_TO:
             break
         factor *= 2
         shape = [-(-size // 2) if axis in "yx" else size for axis, size in zip(layout.axes, shape, strict=True)]
@@ -220,7 +227,7 @@ def _enlarged(attributes: dict[str, Any], scale: int) -> dict[str, Any]:
     return attributes
 
 
-def _scaled(layout: Layout, shape: tuple[int, ...], scale: int) -> tuple[int, ...]:
+def _scaled(layout: PictureLayout, shape: tuple[int, ...], scale: int) -> tuple[int, ...]:
     return replace(layout, shape=shape).enlarged(scale).shape
 
 
