@@ -30,6 +30,7 @@ from torchdeal.operators.blur_kernels import gaussian_kernel
 from torchdeal.reconstruct import reconstruct
 from torchdeal.scale.grid import Box
 from torchdeal.scale.local import local
+from torchdeal.scale.reach import CERTAIN_LEVEL, DEFAULT_HALO_TOLERANCE, reach
 from torchdeal.simulate import measure
 
 METHODS = {"deal": "gray", "deal-light": "gray-light"}
@@ -196,11 +197,26 @@ def _line(cell: str, rows: list[Values]) -> list[str]:
 
 
 def _notes(results: Results, method: str) -> list[str]:
-    rows = [row.values for row in results.rows if row.method == method]
+    rows = [row for row in results.rows if row.method == method]
     if not rows:
         return []
-    distance = max(max(row["whole distance"], row["part distance"]) for row in rows)
-    return [f"{len(rows)} pairs of runs; the largest estimated distance to the fixed point is {distance:.1e}"]
+    distance = max(max(row.values["whole distance"], row.values["part distance"]) for row in rows)
+    told = f"{len(rows)} pairs of runs; the largest estimated distance to the fixed point is {distance:.1e}"
+    known = [row for row in rows if row.cell.startswith("denoising") or row.values["model sigma"] <= CERTAIN_LEVEL]
+    through = [_at_the_rule(row.values) for row in known if "difference 8" in row.values]
+    if not through:
+        return [told]
+    return [
+        told,
+        f"with the overlap of the rule for {DEFAULT_HALO_TOLERANCE:g}, the difference is at most {max(through):.1e} in "
+        f"the {len(known)} pairs of denoising, and of other problems whose sigma of the model is at most {CERTAIN_LEVEL:g}",
+    ]
+
+
+def _at_the_rule(values: Values) -> float:
+    """The difference at the overlap of the rule, or at the widest halo below it that was measured."""
+    overlap = reach(values["model sigma"]) + values["support"]
+    return values[f"difference {max(halo for halo in HALOS if halo <= overlap and f'difference {halo}' in values)}"]
 
 
 EXPERIMENT = Reach()

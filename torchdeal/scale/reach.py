@@ -19,12 +19,14 @@ PIXELS_PER_DECADE, MORE_WITH_NOISE = 8.0, 0.2  # at sigma 0, and for each level 
 LEAST_TOLERANCE = 5e-4  # for which the rule holds
 DEFAULT_HALO_TOLERANCE = 1e-3
 LARGEST_LEVEL = float(SIGMA_MAX)
+CERTAIN_LEVEL = 47.5  # up to which the rule holds in problems other than denoising, too
 
 
 def reach(level: float, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
     """So many pixels around its place an answer depends on, but for the tolerance.
 
-    What was measured in denoising with this halo is between a fifth and two thirds of the tolerance.
+    What was measured with this halo is at most two thirds of the tolerance, but for levels above `CERTAIN_LEVEL` in
+    problems other than denoising.
 
     Args:
         level: sigma of the model, on the 0..255 scale.

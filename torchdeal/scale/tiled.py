@@ -25,14 +25,12 @@ from torchdeal.scale.grid import grid
 from torchdeal.scale.large import TiledRun, run_tiles, sample
 from torchdeal.scale.layout import PictureLayout
 from torchdeal.scale.local import LocalOperator, local
-from torchdeal.scale.reach import DEFAULT_HALO_TOLERANCE, LARGEST_LEVEL, overlap_for
+from torchdeal.scale.reach import CERTAIN_LEVEL, DEFAULT_HALO_TOLERANCE, LARGEST_LEVEL, overlap_for
 from torchdeal.scale.room import core_side
 from torchdeal.scale.sources import Source, is_zarr, no_pixels, of_array, open_source
 from torchdeal.scale.targets import ArrayTarget, FileTarget, Target, TileFiles, grown_metadata
 from torchdeal.scale.tiles import Shared, is_denoising, with_parameters
 from torchdeal.scale.unfinished import Unfinished
-
-CERTAIN = 0.95  # of the largest level of the model: in other problems than denoising, answers are local below it
 
 
 def reconstruct_tiled(
@@ -145,7 +143,7 @@ class Plan:
             some = grid(self.source.layout.size, self.core, widest if self.overlap is None else self.overlap)
             found = with_parameters(told, lambda box: self.source.read(plane, box), some)
             level = 255 * (found.sigma or 0.0) / found.white
-            if level > CERTAIN * LARGEST_LEVEL and not is_denoising(found.operator):
+            if level > CERTAIN_LEVEL and not is_denoising(found.operator):
                 warnings.warn(
                     f"the model's sigma is at its end, {LARGEST_LEVEL:g}: answers may depend on what is far away, and "
                     "tiles may not fit together",
