@@ -36,4 +36,4 @@ def test_the_table_has_the_largest_of_all_pictures(tmp_path):
         results.add(Row("denoising, sigma 5", image, "deal", {**values, **distances}))
     (section,) = reach.EXPERIMENT.sections(results)
     assert section.tables[0].rows == [["denoising, sigma 5", "5", "3e-03, 3"]]
-    assert "3.0e-03" in section.notes[0]
+    assert "but for denoising, sigma 5 (a), denoising, sigma 5 (b)" in section.notes[0]

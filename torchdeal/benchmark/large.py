@@ -86,34 +86,24 @@ class Large:
         rows = [(row.cell, row.values) for row in results.rows]
         yield Section("Large: the same result", EQUAL_TEXT, _tables(EQUAL_HEAD, rows, "equal, ", _equal_line))
         growing = [(cell, values) for cell, values in rows if cell.startswith("growth, ")]
-        yield Section("Large: time", GROWTH_TEXT, _tables(GROWTH_HEAD, rows, "growth, ", _growth_line), notes=_exponent(growing))
+        tables = _tables(GROWTH_HEAD, rows, "growth, ", _growth_line)
+        yield Section("Large: time", GROWTH_TEXT, tables, notes=_exponent(growing))
         yield Section("Large: memory", MEMORY_TEXT, _tables(MEMORY_HEAD, rows, "memory, ", _memory_line))
 
 
 EQUAL_TEXT = (
-    f"{EQUAL_SIDE} x {EQUAL_SIDE} pixels as a whole, and in tiles of {EQUAL_TILE} with the same sigma and lam, each run "
-    "to the default tolerance of 1e-3. The difference of the two results: its root mean square, relative to that of the "
-    "image, and the largest of a pixel, on the 0..255 scale."
+    f"{EQUAL_SIDE} x {EQUAL_SIDE} pixels as a whole, and in tiles of {EQUAL_TILE} with the same sigma and lam, each "
+    "run to the default tolerance of 1e-3. The difference of the two results: its root mean square, relative to that "
+    "of the image, and the largest of a pixel, on the 0..255 scale."
 )
 GROWTH_TEXT = (
     f"Seconds of one thread of the processor, sigma {GROWTH_SIGMA:g}, tiles of {TILE} pixels, to the default tolerance."
 )
 MEMORY_TEXT = (
     f"Pixels of 8 bits, sigma {SIGMA:g}, TIFF to TIFF, in a process of its own. {SOLVED} tiles are solved; for the "
-    "others a stand-in takes the memory that these took, so that all are read and written. Hours of all: what all tiles "
-    "would take, from those that were solved, on a machine that others used, too. Of the processor: the hours that its "
-    "threads worked for it, divided by their number."
-)
-EQUAL_HEAD, rows, "equal, ", _equal_line))
-        growing = [(cell, values) for cell, values in rows if cell.startswith("growth, ")]
-        yield Section("Large: time", GROWTH_TEXT, _tables(GROWTH_HEAD, rows, "growth, ", _growth_line), notes=_exponent(growing))
-        yield Section("Large: memory", MEMORY_TEXT, _tables(MEMORY_HEAD, rows, "memory, ", _memory_line))
-
-
-EQUAL_TEXT = (
-    "The difference of the two results: its root mean square, relative to that of the image, and that of the pixel "
-    "where it is largest, on the 0..255 scale. Both results are within 1e-3 of their fixed points, by estimate, so "
-    "they may differ by 2e-3 and by what the halos let through."
+    "others a stand-in takes the memory that these took, so that all are read and written. Hours of all: what all "
+    "tiles would take, from those that were solved, on a machine that others used, too. Of the processor: the hours "
+    "that its threads worked for it, divided by their number."
 )
 EQUAL_HEAD = ["", "overlap", "difference", "largest of a pixel"]
 GROWTH_HEAD = ["pixels", "tiles", "seconds", "microseconds per pixel"]
