@@ -25,7 +25,7 @@ CERTAIN_LEVEL = 47.5  # up to which the rule holds in problems other than denois
 def reach(level: float, tolerance: float = DEFAULT_HALO_TOLERANCE) -> int:
     """So many pixels around its place an answer depends on, but for the tolerance.
 
-    What was measured with this halo is at most two thirds of the tolerance, but for levels above `CERTAIN_LEVEL` in
+    What was measured with this halo is at most 0.8 of the tolerance, but for levels above `CERTAIN_LEVEL` in
     problems other than denoising.
 
     Args:
