@@ -10,8 +10,9 @@ import tifffile
 import torch
 from cli.helpers import only_result, pixels, save
 
+from torchdeal import memory as system_memory
 from torchdeal.cli import memory, run
-from torchdeal.cli.memory import available_memory, memory_for
+from torchdeal.cli.memory import memory_for
 from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.shared import in_words, is_foreseeable, print_json
 from torchdeal.io import files
@@ -245,13 +246,13 @@ class TestMemory:
 
     def test_how_much_there_is(self, tmp_path, monkeypatch):
         for name in ("MEMORY", "LIMIT"):
-            monkeypatch.setattr(memory, name, tmp_path / name)
-        assert available_memory() is None
-        memory.MEMORY.write_text("MemTotal:   99 kB\nMemAvailable:  30 kB\nSwapFree:  10 kB\n")
-        assert available_memory() == 40 * 1024
+            monkeypatch.setattr(system_memory, name, tmp_path / name)
+        assert system_memory.available_memory() is None
+        system_memory.MEMORY.write_text("MemTotal:   99 kB\nMemAvailable:  30 kB\nSwapFree:  10 kB\n")
+        assert system_memory.available_memory() == 40 * 1024
         for limit, expected in (("max", 40 * 1024), ("5000", 5000), ("500000", 40 * 1024)):
-            memory.LIMIT.write_text(limit)
-            assert available_memory() == expected
+            system_memory.LIMIT.write_text(limit)
+            assert system_memory.available_memory() == expected
 
     def test_other_errors_are_what_they_are(self):
         for error in (RuntimeError("something else"), KeyError("x")):

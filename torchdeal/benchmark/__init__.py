@@ -15,6 +15,8 @@ EXPERIMENTS = {
     "serve": "requests over HTTP: pictures a second, waiting times, harmful clients, memory",
     "robustness": "other starts, wrong noise levels, wrong operators, perturbed measurements, more iterations",
     "convergence": "a hundred random problems: does a run end when it should, and is what it says true",
+    "reach": "how far information travels: what the halo of a tile must be",
+    "large": "pictures in tiles: is the result the same, memory, growth of time",
     "tune": "automatic sigma and lam, beside the best pair for each image",
     "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
     "fidelity": "noise that is not white and Gaussian, beside plain least squares",

@@ -14,7 +14,7 @@ import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import one_job
-from torchdeal.cli.options import PICTURE_NOISE, Settings, with_settings
+from torchdeal.cli.options import PICTURE_NOISE, TILES, Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation, write_gray
 from torchdeal.cli.run import Problem, Simulation, Task, image_range, run
 from torchdeal.extras import optional
@@ -151,7 +151,7 @@ class SimulatedSinogram(GraySimulation):
 
 
 @with_settings(
-    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
+    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE, *TILES),
     sigma_help="Standard deviation of the noise, in the units of the sinogram. Default: estimated from "
     "differences between neighbouring bins; with --simulate 1 % of the largest value.",
 )

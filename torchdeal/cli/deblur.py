@@ -16,6 +16,7 @@ from torchdeal.cli.pictures import PictureTask, check_kernel_fits
 from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Blur, BlurBoundary
 from torchdeal.operators.blur_kernels import parse_kernel
+from torchdeal.scale.local import LocalOperator, local
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -33,6 +34,9 @@ class Deblurring(PictureTask):
     def pose(self, frame: Tensor) -> Problem:
         check_kernel_fits(self.blur.kernel, frame.shape[-2:])
         return self.problem(frame, self.blur, degraded_by="blurred", keep=self._measured_part)
+
+    def local_operator(self, size: tuple[int, int]) -> LocalOperator:
+        return local(self.blur)
 
     def _measured_part(self, x: Tensor) -> Tensor:
         """Without the border that a valid blur sees but does not measure."""

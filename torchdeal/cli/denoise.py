@@ -14,6 +14,7 @@ from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Identity
 from torchdeal.reconstruction import Reconstruction
+from torchdeal.scale.local import LocalOperator, local
 
 LIKE = 0.5  # of the content of a frame, without its noise: a neighbour that differs by less is like it
 
@@ -26,6 +27,7 @@ EXAMPLES = (
     "[bold]deal denoise series/ denoised/[/bold]   (a folder with the slices of a DICOM series)\n\n"
     "[bold]deal denoise noisy.tif clean.tif --noise-map levels.npy[/bold]\n\n"
     "[bold]deal denoise dim.tif clean.tif --noise-model poisson --gain 8.5 --read-noise 2[/bold]\n\n"
+    "[bold]deal denoise scan.ome.zarr clean.ome.zarr --sigma 10[/bold]   (of any size, in tiles)\n\n"
     "[bold]deal denoise clean.png denoised.png --sigma 25 --simulate --save-degraded noisy.png[/bold]"
 )
 
@@ -46,6 +48,9 @@ class Denoising(PictureTask):
         other = float((y - before.x).square().mean()) - noise
         content = float((y - y.mean()).square().mean()) - noise
         return replace(problem, start=before) if other < LIKE**2 * content else problem
+
+    def local_operator(self, size: tuple[int, int]) -> LocalOperator:
+        return local(Identity())
 
 
 @with_settings(without=("model_sigma", "parameters"))

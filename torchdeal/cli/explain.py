@@ -18,7 +18,7 @@ from torchdeal.cli.explanation_page import GENERATOR, Passage, page
 from torchdeal.cli.explanation_pictures import png
 from torchdeal.cli.jobs import one_job
 from torchdeal.cli.memory import memory_for
-from torchdeal.cli.options import PICTURE_NOISE, Settings, with_settings
+from torchdeal.cli.options import PICTURE_NOISE, TILES, Settings, with_settings
 from torchdeal.cli.pictures import PictureTask
 from torchdeal.cli.report import FileReport, show, summarise
 from torchdeal.cli.run import Problem, Solved, check_finite, solve
@@ -44,6 +44,7 @@ EXAMPLES = (
     without=(
         *("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", "parameters", "batch"),
         *PICTURE_NOISE,
+        *TILES,
     )
 )
 def explain(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +27,7 @@ Solve = Callable[[Sequence["Problem"], Callable[[Progress], None]], Sequence["So
 
 
 def restored(
-    jobs: Sequence[Job], task: Task, solve: Solve, most: Callable[[Problem], int]
+    jobs: Iterable[Job], task: Task, solve: Solve, most: Callable[[Problem], int]
 ) -> Iterator[tuple[Job, FileReport | Exception]]:
     """Each file in turn with its report, or with why it failed.
 
@@ -143,7 +143,7 @@ class Piece:
         return f"{self.file.job[0].name}{self.of_several}"
 
 
-def _pieces(jobs: Sequence[Job], task: Task) -> Iterator[Piece]:
+def _pieces(jobs: Iterable[Job], task: Task) -> Iterator[Piece]:
     """All frames of all files, one after the other; of a file that failed there are no more."""
     for job in jobs:
         file = OpenFile(job, task, (), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,10 @@ from torchdeal.cli.run import Problem, run
 from torchdeal.io import files
 from torchdeal.noise import known_noise_level
 from torchdeal.operators import Mask
+from torchdeal.scale.holes import holes_of
+from torchdeal.scale.large import mosaic
+from torchdeal.scale.local import Holes, LocalOperator
+from torchdeal.scale.sources import open_source
 
 RANDOM = "random:"
 ALPHA = "alpha"  # the mask is the transparency of the picture
@@ -55,6 +60,9 @@ class Inpainting(PictureTask):
             frame, known = frame[:, :-1], frame[0, -1] != 0
         else:
             known = self.mask_for(frame)
+        return self._posed(frame, known)
+
+    def _posed(self, frame: Tensor, known: Tensor) -> Problem:
         if known.shape != frame.shape[-2:]:
             raise ValueError(
                 f"{self.mask_name}: the mask is {_size(known)}, the picture {_size(frame)}: make them equal"
@@ -70,6 +78,16 @@ class Inpainting(PictureTask):
             estimate=lambda y: known_noise_level(y, known),
             look=holes.forward,
         )
+
+    def local_operator(self, size: tuple[int, int]) -> LocalOperator:
+        """The mask is read part by part, too."""
+        if self.mask_name == ALPHA or self.mask_name.startswith(RANDOM):
+            raise ValueError(f"--mask {self.mask_name} cannot be done in tiles: give the mask as a file")
+        return holes_of(open_source(Path(self.mask_name)), size)
+
+    def pose_sample(self, picture: Tensor, operator: LocalOperator) -> Problem:
+        assert isinstance(operator, Holes)
+        return self._posed(picture, torch.from_numpy(mosaic(operator.known, operator.size)))
 
 
 @with_settings(without=("recursive",))
@@ -129,8 +147,8 @@ def masks_for(name: str, settings: Settings) -> Callable[[Tensor], Tensor]:
             raise ValueError("--mask alpha is for pictures with holes; simulate with a file or random:SHARE")
         return lambda picture: picture  # it brings its own
     if not name.startswith(RANDOM):
-        known = read_mask(Path(name))
-        return lambda picture: known
+        known = cache(lambda: read_mask(Path(name)))
+        return lambda picture: known()
     if not settings.simulate:
         raise ValueError(f"{name}: a random mask is for --simulate")
     share = _share(name)

@@ -13,6 +13,7 @@ from torchdeal.cli.shared import complain
 from torchdeal.io import dicom, files
 from torchdeal.io.formats import NIFTI, suffix_of
 from torchdeal.io.overwriting import refuse_overwriting
+from torchdeal.scale.sources import is_zarr
 
 Job = tuple[Path, Path]  # input, output
 
@@ -34,12 +35,12 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     for path in inputs:
         if not path.is_dir():
             _check_input(path)
-    if len(inputs) > 1 or inputs[0].is_dir() or out.is_dir():
+    if len(inputs) > 1 or _is_folder(inputs[0]) or _is_folder(out):
         check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
         found = [(path, out / place) for given in inputs for path, place in _pictures(given, out, recursive)]
     elif out.suffix:
         found = [(inputs[0], out)]
-        files.check_place(out)
+        _check_writable_place(out)
     else:
         raise ValueError(f"{out}: no such folder, nor the name of a picture; create the folder, or add a suffix")
     times = Counter(target for _, target in found)
@@ -47,7 +48,9 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
         if times[target] > 1:
             raise ValueError(f"{target}: two inputs have this name; write them to different folders")
     for source, target in found:
-        if source.is_dir():
+        if is_zarr(target):
+            continue
+        if _is_folder(source):
             _check_future_folder(target)
         elif out.suffix or not dicom.is_dicom(source):  # whose files need no suffix
             files.check_format(target)
@@ -82,17 +85,29 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
         files.check_writable(path)
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
-    folders = {target for source, target in jobs if source.is_dir()}
+    folders = {target for source, target in jobs if _is_folder(source)}
     for path in outputs:
         if path.exists() and path not in folders:
-            files.check_place(path)
+            _check_writable_place(path)
 
 
 def _check_input(path: Path) -> None:
+    if is_zarr(path) and path.exists():
+        return
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: a folder, pipe or device; give a file")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
+
+
+def _is_folder(path: Path) -> bool:
+    """Of pictures, or of slices: a Zarr store, which is one picture, is none."""
+    return path.is_dir() and not is_zarr(path)
+
+
+def _check_writable_place(path: Path) -> None:
+    if not is_zarr(path):  # a folder, which is looked at when its turn comes
+        files.check_place(path)
 
 
 def check_folder(out: Path, why: str) -> None:
@@ -126,7 +141,7 @@ def _check_future_folder(target: Path) -> None:
 
 def _pictures(given: Path, out: Path, recursive: bool) -> list[tuple[Path, Path]]:
     """A file, or those of a folder that are pictures, each with its place in the output. Tells what is left out."""
-    if not given.is_dir():
+    if not _is_folder(given):
         return [(given, Path(given.name))]
     found, left_out = look_through(given, out, recursive)
     told = _told(left_out)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from torchdeal.memory import ASKED, is_out_of_memory
+from torchdeal.memory import ASKED, available_memory, is_out_of_memory
 from torchdeal.model import DEAL
 
 BYTES = 4  # of a number
-MEMORY, LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")  # of Linux; the second is that of a container
 
 
 class OutOfMemoryError(MemoryError):
@@ -48,19 +46,6 @@ def check_memory(model: DEAL, size: int) -> None:
     needed, available = BYTES * model.features * size // model.channels, available_memory()
     if available is not None and needed > available:
         raise MemoryError(f"cannot allocate {needed} bytes")
-
-
-def available_memory() -> int | None:
-    """In bytes, with what can be swapped, within the limit of a container; None where the system does not say."""
-    try:
-        lines = dict(line.split(":") for line in MEMORY.read_text().splitlines())
-        free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
-    except (OSError, KeyError, ValueError):
-        return None
-    try:
-        return min(free, int(LIMIT.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return free
 
 
 def _gibibytes(size: int) -> str:

@@ -13,7 +13,7 @@ import typer
 from torch import Tensor
 
 from torchdeal.cli.jobs import one_job
-from torchdeal.cli.options import PICTURE_NOISE, SIMULATION, Settings, with_settings
+from torchdeal.cli.options import PICTURE_NOISE, SIMULATION, TILES, Settings, with_settings
 from torchdeal.cli.pictures import GraySimulation
 from torchdeal.cli.run import Problem, Simulation, Task, run
 from torchdeal.io import files
@@ -110,7 +110,7 @@ class SimulatedScan(GraySimulation):
 
 
 @with_settings(
-    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE),
+    without=("batch", "channelwise", "data_range", "quality", "recursive", *PICTURE_NOISE, *TILES),
     sigma_help="Standard deviation of the noise in the real and in the imaginary part, in the units of the k-space. "
     "Default: estimated; 0.002 with --simulate, where white is 1.",
 )

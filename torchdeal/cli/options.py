@@ -23,6 +23,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 NUMBERS = (".npy", ".tif", ".tiff")  # formats that hold numbers of any size
 SIMULATION = "Simulation"  # a heading in the help
+TILES = ("tile", "overlap", "resume")  # settings for pictures that are larger than the memory
 PICTURE_NOISE = ("noise_model", "gain", "read_noise", "noise_map", "noise_per")  # settings for noise in pictures
 
 
@@ -43,6 +44,7 @@ class NoisePer(Choice):
 
 
 _solving = functools.partial(typer.Option, rich_help_panel="Solving")
+_tiling = functools.partial(typer.Option, rich_help_panel="Large pictures")
 _simulating = functools.partial(typer.Option, rich_help_panel=SIMULATION)
 
 Inputs = Annotated[
@@ -144,6 +146,21 @@ class Settings:
             "in the units of the image. Takes about as long as the reconstruction.",
         ),
     ] = None
+    tile: Annotated[
+        int | None,
+        _tiling(
+            min=0,
+            help="Solve the picture in tiles of so many pixels each way, with an overlap (0: never). Default: where it "
+            "is a Zarr store, or too large for the memory (TIFF, npy), in tiles that fit.",
+        ),
+    ] = None
+    overlap: Annotated[
+        int | None,
+        _tiling(min=0, help="How far a tile looks beyond its border, in pixels. Default: by the noise and the blur."),
+    ] = None
+    resume: Annotated[
+        bool, _tiling("--resume", help="Go on with a run in tiles that was stopped, where OUT.partial is still there.")
+    ] = False
     simulate: Annotated[
         bool,
         _simulating(

@@ -16,14 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.cli.jobs import Job
 from torchdeal.cli.options import NoiseKind, NoisePer, Settings
-from torchdeal.cli.run import Problem, Simulation, Task, image_range
+from torchdeal.cli.report import FileReport
+from torchdeal.cli.run import Models, Problem, Simulation, Task, image_range
 from torchdeal.fidelity import Impulse, NoiseModel, Poisson, measurements_made, without_outliers
 from torchdeal.io import files
 from torchdeal.io.images import OTHER_INTEGERS, ImageFormat, luma, to_tensor
 from torchdeal.model import SIGMA_MAX
 from torchdeal.noise import NoiseLevel, noise_levels, pooled_level
 from torchdeal.operators import Operator
+from torchdeal.scale.local import LocalOperator
 from torchdeal.simulate import measure, measure_counts, measure_impulses
 
 WHITE = 255.0
@@ -136,6 +139,10 @@ class PictureTask(Task[Tensor, PictureKind]):
         known = [level for level in levels if level is not None]
         return replace(task, stack_noise=pooled_level(known)) if known else task
 
+    def on_common_scale(self, file: files.ImageFile) -> tuple[Tensor, ImageFormat]:
+        """The first picture of a file, `(1, C, H, W)`, with white at 255."""
+        return Frames(file, self._white_of(file)).converted(0)
+
     @property
     def magnification(self) -> int:
         """How many times more pixels the result has, each way."""
@@ -143,6 +150,24 @@ class PictureTask(Task[Tensor, PictureKind]):
 
     def check_target(self, path: Path, frames: Sequence[Tensor], kind: PictureKind) -> None:
         files.check_holds(path, kind[0], self.magnification)
+
+    def local_operator(self, size: tuple[int, int]) -> LocalOperator:
+        """What was measured of a picture of this size, as something that can be cut. Raises ValueError if it cannot."""
+        raise ValueError("this cannot be done in tiles: use --tile 0")
+
+    def pose_sample(self, picture: Tensor, operator: LocalOperator) -> Problem:
+        """Of a picture that is solved in tiles: the problem of parts of it, side by side."""
+        return self.pose(picture)
+
+    def in_tiles(self, job: Job, models: Models) -> bool:
+        from torchdeal.cli.tiled import wants_tiles
+
+        return wants_tiles(self, job, models)
+
+    def restore_in_tiles(self, job: Job, models: Models) -> FileReport:
+        from torchdeal.cli.tiled import restore_in_tiles
+
+        return restore_in_tiles(self, job, models)
 
     def problem(
         self,

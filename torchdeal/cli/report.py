@@ -63,6 +63,7 @@ class FileReport:
     movement: str = ""  # what still moved at the end of the run that moved most, as a sentence
     simulation: Quality | None = None
     notes: Sequence[str] = ()  # what of the input could not be kept, what was left unchanged
+    tiles: dict[str, int] | None = None  # of a picture that was solved in tiles: their number, side and overlap, ...
     certificates: Sequence[dict[str, Any]] = ()  # of each frame: its number, sentences and numbers
 
     def __str__(self) -> str:
@@ -71,6 +72,9 @@ class FileReport:
         about = f"{self.output}: sigma {self.sigma:g}{f' (estimated{interval})' if self.estimated else ''}"
         if self.unchanged:
             return f"{about}, unchanged, {self.seconds:.1f} s"
+        if self.tiles:
+            words = "{number} tiles of {side} pixels with an overlap of {overlap}".format(**self.tiles)
+            about += f", {words}" + (f" ({self.tiles['resumed']} were there)" if self.tiles["resumed"] else "")
         return (
             f"{about}, {self.iterations} iterations ({self.cg_iterations} CG), "
             f"{self.status}, distance to the fixed point {distance}, {self.seconds:.1f} s"
@@ -186,6 +190,8 @@ def close(outcome: Outcome, as_json: bool, stopped: bool = False) -> None:
 
 
 def _which(report: FileReport) -> str:
+    if report.tiles:
+        return f" in {report.tiles['not_converged']} of {report.tiles['number']} tiles"
     return "" if report.frames == 1 else f" in {_numbered(report.not_converged, report.frames)}"
 
 

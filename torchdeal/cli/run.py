@@ -5,6 +5,7 @@ A command fills in a `Task`: how its files are read, posed as problems, and writ
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -117,6 +118,14 @@ class Task(ABC, Generic[Frame, Kind]):
     def check_target(self, path: Path, frames: Sequence[Frame], kind: Kind) -> None:
         """Raise, before any work, if the format of this file cannot hold the result."""
 
+    def in_tiles(self, job: Job, models: Models) -> bool:
+        """Whether the file is to be solved part by part."""
+        return False
+
+    def restore_in_tiles(self, job: Job, models: Models) -> FileReport:
+        """That."""
+        raise NotImplementedError
+
 
 def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
     """Do each job and report it; one that fails does not stop the others, Ctrl-C ends with exit code 130.
@@ -157,8 +166,26 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
 
 
 def _all_restored(jobs: Sequence[Job], task: Task, models: Models) -> Iterator[tuple[Job, FileReport | Exception]]:
+    """In tiles or in batches. What is wrong with a file is said in its turn."""
     together = partial(solve_together, settings=task.settings, models=models)
-    return restored(jobs, task, together, partial(_most, task.settings, models))
+
+    def way(job: Job) -> bool | Exception:
+        try:
+            return task.in_tiles(job, models)
+        except Exception as error:
+            return error
+
+    for in_tiles, some in itertools.groupby(jobs, way):
+        if in_tiles is False:
+            yield from restored(some, task, together, partial(_most, task.settings, models))
+            continue
+        for job in some:
+            try:
+                if isinstance(in_tiles, Exception):
+                    raise in_tiles
+                yield job, task.restore_in_tiles(job, models)
+            except Exception as error:
+                yield job, error
 
 
 def _record(job: Job, found: FileReport | Exception, outcome: Outcome, quiet: bool, alone: bool) -> None:

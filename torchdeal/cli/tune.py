@@ -20,7 +20,7 @@ from torchdeal.cli.deblur import Deblurring
 from torchdeal.cli.jobs import pictures_in
 from torchdeal.cli.memory import memory_for
 from torchdeal.cli.mri import ACCELERATION, CENTRE, SimulatedScan
-from torchdeal.cli.options import PICTURE_NOISE, Settings, with_settings
+from torchdeal.cli.options import PICTURE_NOISE, TILES, Settings, with_settings
 from torchdeal.cli.parameters import read_parameters, write_parameters
 from torchdeal.cli.pictures import WHITE, PictureTask
 from torchdeal.cli.run import Problem, Simulation, Solved, Task, solve
@@ -74,6 +74,7 @@ class RandomHoles(PictureTask):
     without=(
         *("lam", "model_sigma", "parameters", "certificate", "quality", "error_bars", "simulate", "save_degraded"),
         *("skip_existing", "batch", *PICTURE_NOISE),
+        *TILES,
     ),
     sigma_help="Standard deviation of the noise that is added, on the 0..255 scale; for mri and ct in the units of the "
     "measurements. Default: as the commands have it with --simulate.",

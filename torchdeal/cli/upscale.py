@@ -15,6 +15,7 @@ from torchdeal.cli.pictures import PictureTask, check_kernel_fits
 from torchdeal.cli.run import Problem, run
 from torchdeal.operators import Downsample
 from torchdeal.operators.blur_kernels import gaussian_kernel, parse_kernel
+from torchdeal.scale.local import LocalOperator, local
 from torchdeal.simulate import bicubic
 
 DEFAULT_STD = 0.3  # of the Gaussian, relative to the scale: fits what common programs do when they shrink a picture
@@ -49,6 +50,9 @@ class Upscaling(PictureTask):
         check_kernel_fits(self.blur, large)
         shrink = Downsample(self.scale, self.blur, "reflect")
         return self.problem(frame, shrink, degraded_by="bicubic", look=lambda y: bicubic(y, self.scale, self.blur))
+
+    def local_operator(self, size: tuple[int, int]) -> LocalOperator:
+        return local(Downsample(self.scale, self.blur, "reflect"))
 
 
 @with_settings(sigma_help="Standard deviation of the noise in the picture on the 0..255 scale.", sigma=DEFAULT_SIGMA)

@@ -216,10 +216,27 @@ def _dpi(extras: TiffExtras) -> tuple[float, float] | None:
     return None if length is None else (across * ome.PER_INCH / length, down * ome.PER_INCH / length)
 
 
+def described(path: Path, file: Any) -> ImageFile:
+    """What `read` returns of an open file with one series, but for its pixels, of which none is read."""
+    with _errors_raised(path):
+        series = list(file.series)
+        _check_series(path, series[:1], file.is_ome)
+    page = series[0].keyframe
+    nothing = np.broadcast_to(np.zeros((), series[0].dtype), series[0].shape)
+    return _image_file(path, file, page, nothing, series[0].axes)
+
+
 def write(path: Path, image: ImageFile) -> list[str]:
     """A sentence for each thing that the file does not keep."""
     import tifffile
 
+    stored, options, notes = options_for(path, image)
+    atomically(path, lambda file: tifffile.imwrite(file, stored, **options))
+    return notes
+
+
+def options_for(path: Path, image: ImageFile) -> tuple[np.ndarray, dict[str, Any], list[str]]:
+    """The pixels as they are stored, what tifffile is told beside them, and what the file does not keep."""
     extras = image.metadata.tiff or TiffExtras()
     stored, options, notes = _arranged(path, image, extras)
     options |= _sample_options(image, extras)
@@ -242,8 +259,7 @@ def write(path: Path, image: ImageFile) -> list[str]:
         elif texts and name not in options:
             options[name] = texts[0]
     options["extratags"] = [(*tag[:3], _encoded(tag[3]), tag[4]) for tag in tags if tag[0] not in (270, 305)]
-    atomically(path, lambda file: tifffile.imwrite(file, stored, **options))
-    return notes
+    return stored, options, notes
 
 
 def _arranged(path: Path, image: ImageFile, extras: TiffExtras) -> tuple[np.ndarray, dict[str, Any], list[str]]:

@@ -29,6 +29,8 @@ TITLES = {
     "serve": "Serving",
     "robustness": "Robustness",
     "convergence": "Convergence",
+    "reach": "Reach",
+    "large": "Large pictures",
     "tune": "Automatic parameters",
     "uncertainty": "Error bars",
     "fidelity": "Other noise",

@@ -1,0 +1,84 @@
+"""`deal denoise` and others, in tiles."""
+
+import os
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from cli.helpers import only_result
+
+from torchdeal.io.formats import MOST_VALUES_VARIABLE
+
+LIGHT = ("--model", "gray-light", "--max-iterations", "1")
+
+
+def picture(size=64):
+    rows, columns = np.mgrid[:size, :size]
+    noise = np.random.default_rng(0).normal(0, 15, (size, size))
+    return np.clip(100 + 50 * (columns > size // 2) + rows / 2 + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def noisy_tiff(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tifffile.imwrite("in.tif", picture())
+    return picture()
+
+
+def test_tiles_are_asked_for(deal, noisy_tiff):
+    code, out, _ = deal("denoise", "in.tif", "out.tif", "--tile", "32", "--overlap", "6", *LIGHT, "--json")
+    assert code == 0
+    tiles = only_result(out)["tiles"]
+    assert (tiles["number"], tiles["side"], tiles["overlap"]) == (4, 32, 6)
+    assert tifffile.imread("out.tif").shape == (64, 64)
+
+
+def test_one_tile_is_the_command_without_tiles(deal, noisy_tiff):
+    deal("denoise", "in.tif", "whole.tif", "--sigma", "15", *LIGHT)
+    deal("denoise", "in.tif", "tile.tif", "--sigma", "15", "--tile", "64", *LIGHT)
+    away = tifffile.imread("whole.tif").astype(int) - tifffile.imread("tile.tif")
+    assert np.abs(away).max() <= 1  # rounded
+
+
+def test_what_is_too_large_is_solved_in_tiles(deal, noisy_tiff, monkeypatch):
+    monkeypatch.setenv(MOST_VALUES_VARIABLE, "1000")
+    code, out, _ = deal("denoise", "in.tif", "out.tif", "--sigma", "15", *LIGHT, "--json")
+    assert code == 0
+    assert only_result(out)["tiles"]["number"] == 1
+    code, _, err = deal("denoise", "in.tif", "other.tif", "--sigma", "15", "--tile", "0", *LIGHT)
+    assert code == 1
+    assert "are more than the" in err
+
+
+def test_zarr_with_a_mask(deal, noisy_tiff):
+    zarr.create_array("in.zarr", data=noisy_tiff, chunks=(32, 32))
+    zarr.create_array("mask.zarr", data=(np.indices((64, 64)).sum(0) % 3 > 0).astype(np.uint8), chunks=(32, 32))
+    common = ("--sigma", "5", "--tile", "32", *LIGHT)
+    code, _, err = deal("inpaint", "in.zarr", "mask.zarr", "out.zarr", *common)
+    assert code == 0, err
+    assert zarr.open("out.zarr", mode="r").shape == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("denoise", "in.tif", "out.tif", "--tile", "32", "--simulate"), "--simulate cannot be done in tiles"),
+        (("denoise", "in.tif", "out.tif", "--resume"), "give --tile, too"),
+        (("denoise", "in.zarr", "out.zarr"), "in.zarr: no such file"),
+        (
+            ("deblur", "in.tif", "out.tif", "--tile", "32", "--kernel", "disk:2", "--boundary", "circular"),
+            "a blur with boundary circular cannot be cut",
+        ),
+        (("denoise", "in.tif", "folder.zarr", "--tile", "32"), "a folder that is no Zarr store"),
+    ],
+)
+def test_what_cannot_be(deal, noisy_tiff, arguments, message):
+    os.mkdir("folder.zarr")
+    with open("folder.zarr/notes.txt", "w") as file:
+        file.write("keep me")
+    code, _, err = deal(*arguments)
+    assert code == 1
+    assert message in err
+    assert os.listdir("folder.zarr") == ["notes.txt"]
+    assert not os.path.exists("out.tif")

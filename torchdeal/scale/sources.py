@@ -1,0 +1,152 @@
+"""What is read part by part: arrays, TIFF, npy and Zarr files. Other pictures are read as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdeal.extras import optional
+from torchdeal.io import files, tiff
+from torchdeal.io.files import TIFF, ImageFile, ImageFileError
+from torchdeal.io.metadata import ORIENTATION
+from torchdeal.scale.grid import Box
+from torchdeal.scale.layout import PictureLayout, guessed_layout
+
+EXTRA = "large"  # of the package: what Zarr needs
+KINDS = ("uint8", "uint16", "float16", "float32", "float64")  # of pixels
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Pictures that are read part by part.
+
+    Attributes:
+        name: for messages.
+        layout: of the array.
+        dtype: of its pixels.
+        fetch: a part of the array, by slices.
+        image: what the file says beside its pixels, as `io.files` has it; the pixels are not in it.
+        levels: the shapes of smaller copies in the file.
+        zarr_image: of Zarr files: what `zarr_files` knows.
+        identity: what makes the input the same when a run is resumed.
+    """
+
+    name: str
+    layout: PictureLayout
+    dtype: np.dtype
+    fetch: Callable[[tuple[slice, ...]], np.ndarray]
+    image: ImageFile
+    levels: tuple[tuple[int, ...], ...] = ()
+    zarr_image: Any = None
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.dtype.name not in KINDS:
+            raise ImageFileError(f"{self.name}: pixels of type {self.dtype}: tiles are for {', '.join(KINDS)}")
+
+    def read(self, plane: int, box: Box) -> np.ndarray:
+        """A part of a picture, `(h, w)` or `(h, w, 3)`."""
+        part = self.layout.picture(self.fetch(self.layout.index(plane, box)))
+        return part.astype(self.dtype.newbyteorder("="), copy=False)
+
+
+def open_source(path: Path) -> Source:
+    """What a file holds. A Zarr store is a folder, or a zip file whose name ends in .zarr.zip."""
+    if is_zarr(path):
+        from torchdeal.scale.zarr_files import open_zarr
+
+        return open_zarr(path)
+    suffix = path.suffix.lower()
+    status = path.stat()
+    identity = {"input": str(path.resolve()), "bytes": status.st_size, "changed": status.st_mtime_ns}
+    if suffix in TIFF:
+        return _tiff_source(path, identity)
+    if suffix == ".npy":
+        return _npy_source(path, identity)
+    image = files.read(path)
+    if image.alpha:
+        raise _transparent(path)
+    source = of_array(image.as_stored(), str(path))
+    return Source(source.name, source.layout, source.dtype, source.fetch, image, identity=identity)
+
+
+def of_array(array: Any, name: str = "the array", axes: str = "") -> Source:
+    """Of anything with a shape and a dtype that is read by slices: numpy, memory maps, Zarr, h5py, ..."""
+    layout = PictureLayout(axes, tuple(array.shape)) if axes else guessed_layout(array.shape)
+    dtype = np.dtype(array.dtype)
+    return Source(name, layout, dtype, lambda index: np.asarray(array[index]), no_pixels(layout, dtype))
+
+
+def no_pixels(layout: PictureLayout, dtype: np.dtype, scale: int = 1) -> ImageFile:
+    """An `ImageFile` of this shape and kind, which takes no memory."""
+    layout = layout.enlarged(scale)
+    outer = [axis for axis in layout.axes if axis not in "yxs"]
+    channels = layout.length("s") if "s" in layout.axes else 1
+    dimensions = tuple(layout.length(axis) for axis in outer)
+    inner = (*layout.size, channels) if channels > 1 or dimensions else layout.size
+    count = (int(np.prod(dimensions)),) if dimensions else ()
+    pixels = np.broadcast_to(np.zeros((), dtype), (*count, *inner))
+    return ImageFile(pixels, dimensions=dimensions, channel_axis="s" in layout.axes)
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether the name is that of a Zarr store, or the folder is one."""
+    named = path.name.lower().rstrip("/").endswith((".zarr", ".zarr.zip"))
+    return named or any((path / name).is_file() for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def _npy_source(path: Path, identity: dict[str, Any]) -> Source:
+    image = np.load(path, mmap_mode="r", allow_pickle=False)
+    layout, dtype = guessed_layout(image.shape), image.dtype
+    # Opened for each part: pages of a memory map that were read stay in memory as long as it is open.
+    fetch = lambda index: np.array(np.load(path, mmap_mode="r", allow_pickle=False)[index])  # noqa: E731
+    return Source(str(path), layout, dtype, fetch, no_pixels(layout, dtype), identity=identity)
+
+
+def _tiff_source(path: Path, identity: dict[str, Any]) -> Source:
+    import tifffile
+
+    with tifffile.TiffFile(path, _multifile=False) as file:
+        image = tiff.described(path, file)
+        series, page = file.series[0], file.series[0].keyframe
+        if len(file.series) > 1:
+            raise ImageFileError(f"{path}: {len(file.series)} separate pictures: save the one you want as a file")
+        if image.alpha:
+            raise _transparent(path)
+        if page.tags.valueof(ORIENTATION, default=1) != 1 or page.photometric == tifffile.PHOTOMETRIC.PALETTE:
+            raise ImageFileError(f"{path}: turned, or with a palette: save it upright in plain gray or RGB for tiles")
+        layout, dtype = PictureLayout(series.axes.lower(), tuple(series.shape)), np.dtype(series.dtype)
+        levels = tuple(tuple(level.shape) for level in series.levels[1:])
+        plain = series.dataoffset is not None
+    # Pages without compression that follow each other are a memory map; all else is read by tiles or strips.
+    fetch = _mapped_part(path, series.shape) if plain else _decoded_part(path)
+    return Source(str(path), layout, dtype, fetch, image, levels, identity=identity)
+
+
+def _mapped_part(path: Path, shape: tuple[int, ...]) -> Callable[[tuple[slice, ...]], np.ndarray]:
+    import tifffile
+
+    def fetch(index: tuple[slice, ...]) -> np.ndarray:
+        return np.array(tifffile.memmap(path, mode="r", series=0).reshape(shape)[index])
+
+    return fetch
+
+
+def _decoded_part(path: Path) -> Callable[[tuple[slice, ...]], np.ndarray]:
+    import tifffile
+
+    zarr = optional("zarr", "reading parts of compressed or tiled TIFF files", EXTRA)
+    array = zarr.open(tifffile.imread(path, aszarr=True, series=0, level=0), mode="r")
+
+    def fetch(index: tuple[slice, ...]) -> np.ndarray:
+        return np.asarray(array[index])
+
+    return fetch
+
+
+def _transparent(path: Path) -> ImageFileError:
+    return ImageFileError(f"{path}: has transparency, which tiles do not keep: save it without, or use --tile 0")
