@@ -61,7 +61,9 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
 def is_done(job: Job) -> bool:
     """Whether its output exists; of a series in a folder, all slices."""
     source, target = job
-    return all((target / file.name).exists() for file in dicom.files_in(source)) if source.is_dir() else target.exists()
+    return (
+        all((target / file.name).exists() for file in dicom.files_in(source)) if _is_folder(source) else target.exists()
+    )
 
 
 def pictures_in(inputs: Sequence[Path], recursive: bool) -> list[Path]:
