@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 
@@ -33,6 +34,7 @@ class Interruptible(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self._stop.is_set():
+        # On the way out, contexts such as `no_grad` must be able to restore what was before.
+        if self._stop.is_set() and func is not torch._C._set_grad_enabled:
             raise CancelledError
         return func(*args, **(kwargs or {}))

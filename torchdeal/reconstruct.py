@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends.cpu.workers import steady, together
-from torchdeal.backends.cuda.replayed_cg import replayed_cg
 from torchdeal.display.progress import progress_shown
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
 from torchdeal.fidelity import NoiseModel, Run, measurements_made, reweighted, whitened
@@ -40,6 +39,7 @@ from torchdeal.operators import Identity, Mask, Operator, Scaled, as_operator, c
 from torchdeal.operators.checked import Checked, checked, refuse_nonfinite
 from torchdeal.precision import full_precision
 from torchdeal.reconstruction import PosedEquation, Reconstruction
+from torchdeal.replayed_cg import replayed_cg
 from torchdeal.solvers import Progress, sample_norms, solve_fixed_point
 from torchdeal.solvers.result import per_sample_column
 

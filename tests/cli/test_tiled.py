@@ -1,12 +1,14 @@
 """`deal denoise` and others, in tiles."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import zarr
 from cli.helpers import only_result
+from PIL import Image
 
 from torchdeal.io.formats import MOST_VALUES_VARIABLE
 
@@ -64,7 +66,7 @@ def test_zarr_with_a_mask(deal, noisy_tiff):
     ("arguments", "message"),
     [
         (("denoise", "in.tif", "out.tif", "--tile", "32", "--simulate"), "--simulate cannot be done in tiles"),
-        (("denoise", "in.tif", "out.tif", "--resume"), "give --tile, too"),
+        (("denoise", "in.tif", "out.tif", "--overlap", "8"), "give --tile, too"),
         (("denoise", "in.zarr", "out.zarr"), "in.zarr: no such file"),
         (
             ("deblur", "in.tif", "out.tif", "--tile", "32", "--kernel", "disk:2", "--boundary", "circular"),
@@ -82,3 +84,45 @@ def test_what_cannot_be(deal, noisy_tiff, arguments, message):
     assert message in err
     assert os.listdir("folder.zarr") == ["notes.txt"]
     assert not os.path.exists("out.tif")
+
+
+def test_a_store_around_the_input_is_refused(deal, noisy_tiff):
+    zarr.create_array("in.zarr/image", data=noisy_tiff, chunks=(32, 32))
+    for source, target in (("in.zarr/image", "in.zarr"), ("in.zarr", "in.zarr/out.zarr")):
+        code, _, err = deal("denoise", source, target, "--sigma", "10", *LIGHT)
+        assert code == 1
+        assert "lies around or inside the input" in err
+    assert np.array_equal(zarr.open("in.zarr/image", mode="r")[:], noisy_tiff)
+
+
+def test_white_is_the_same_in_tiles(deal, noisy_tiff):
+    tifffile.imwrite("float.tif", noisy_tiff.astype(np.float32) * 4)
+    common = ("--sigma", "10", "--data-range", "1020", *LIGHT)
+    assert deal("denoise", "float.tif", "whole.png", *common)[0] == 0
+    assert deal("denoise", "float.tif", "tiled.png", "--tile", "32", *common)[0] == 0
+    whole, tiled = (np.asarray(Image.open(name), float) for name in ("whole.png", "tiled.png"))
+    assert np.abs(whole - tiled).max() <= 3
+
+
+def test_a_folder_with_a_store_and_a_broken_file(deal, noisy_tiff):
+    """The store is a picture; the broken file fails alone; the folder for the results is made."""
+    os.mkdir("in")
+    zarr.create_array("in/store.zarr", data=noisy_tiff, chunks=(32, 32))
+    Path("in/empty.npy").write_bytes(b"")
+    Path("in/cut.tif").write_bytes(Path("in.tif").read_bytes()[:200])
+    code, _, err = deal("denoise", "in", "out", "--sigma", "10", *LIGHT)
+    assert code == 1
+    assert "empty.npy" in err
+    assert "cut.tif" in err
+    assert zarr.open("out/store.zarr", mode="r").shape == (64, 64)
+
+
+def test_a_link_to_a_store_is_followed(deal, noisy_tiff):
+    zarr.create_array("in.zarr", data=noisy_tiff, chunks=(32, 32))
+    zarr.create_array("real.zarr", data=np.zeros((4, 4), np.uint8))
+    os.symlink("real.zarr", "link.zarr")
+    code, _, err = deal("denoise", "in.zarr", "link.zarr", "--sigma", "10", "--tile", "64", *LIGHT)
+    assert code == 0, err
+    assert os.path.islink("link.zarr")
+    assert zarr.open("real.zarr", mode="r").shape == (64, 64)
+    assert not [name for name in os.listdir(".") if name.endswith((".old", ".partial"))]

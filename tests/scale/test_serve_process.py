@@ -39,12 +39,19 @@ def server():
         try:
             process.address = re.search(r"http://\S+", process.stdout.readline()).group().rstrip("/")
             end = time.monotonic() + SECONDS
-            while httpx.get(f"{process.address}/health").status_code != 200:
+            while not is_ready(process.address):
                 assert time.monotonic() < end
                 time.sleep(0.1)
             yield process
         finally:
             process.kill()
+
+
+def is_ready(address):
+    try:
+        return httpx.get(f"{address}/health").status_code == 200
+    except httpx.ConnectError:  # it says its address before it listens
+        return False
 
 
 def connected(server):

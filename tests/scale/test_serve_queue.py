@@ -127,11 +127,11 @@ def test_what_takes_too_long_is_stopped(monkeypatch):
 
     def slow(unwanted, state):
         seen.append(state.iteration)
-        time.sleep(0.2)
+        time.sleep(0.7)
         real(unwanted, state)
 
     monkeypatch.setattr(worker._Unwanted, "look", slow)
-    with serving(answer_seconds=0.6) as client:
+    with serving(answer_seconds=2.5) as client:
         until(lambda: client.service.worker.ready)
         late = ask(client, tolerance=1e-5)
         assert (late.status_code, late.json()["error"][:18]) == (504, "It is not done aft")

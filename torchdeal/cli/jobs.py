@@ -23,6 +23,8 @@ TOLD = 5  # kinds of things that were left out, at most
 
 def one_job(source: Path, target: Path) -> list[Job]:
     """For commands from one file to another."""
+    if is_zarr(source):
+        raise ValueError(f"{source}: a Zarr store, which this command does not take; save the picture as TIFF or npy")
     _check_input(source)
     return [(source, target)]
 
@@ -32,15 +34,18 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
     if len(paths) < 2:
         raise ValueError("give at least one input and then the output: IN... OUT")
     *inputs, out = paths
+    to_folder = len(inputs) > 1 or _is_folder(inputs[0]) or _is_folder(out)
     for path in inputs:
         if not path.is_dir():
             _check_input(path)
-    if len(inputs) > 1 or _is_folder(inputs[0]) or _is_folder(out):
+    if to_folder:
         check_folder(out, "there are several inputs" if len(inputs) > 1 else "the input is a folder")
         found = [(path, out / place) for given in inputs for path, place in _pictures(given, out, recursive)]
     elif out.suffix:
         found = [(inputs[0], out)]
         _check_writable_place(out)
+        if not out.parent.is_dir():
+            raise FileNotFoundError(f"{out}: the folder {out.parent} does not exist; create it first")
     else:
         raise ValueError(f"{out}: no such folder, nor the name of a picture; create the folder, or add a suffix")
     times = Counter(target for _, target in found)
@@ -52,7 +57,7 @@ def picture_jobs(paths: list[Path], recursive: bool = False) -> list[Job]:
             continue
         if _is_folder(source):
             _check_future_folder(target)
-        elif out.suffix or not dicom.is_dicom(source):  # whose files need no suffix
+        elif not to_folder or not dicom.is_dicom(source):  # whose files need no suffix
             files.check_format(target)
             _check_future_place(target)
     return found
@@ -62,7 +67,9 @@ def is_done(job: Job) -> bool:
     """Whether its output exists; of a series in a folder, all slices."""
     source, target = job
     return (
-        all((target / file.name).exists() for file in dicom.files_in(source)) if _is_folder(source) else target.exists()
+        all((target / file.name).exists() for file in dicom.pictures_in(source))
+        if _is_folder(source)
+        else target.exists()
     )
 
 
@@ -72,7 +79,8 @@ def pictures_in(inputs: Sequence[Path], recursive: bool) -> list[Path]:
         if not path.is_dir():
             _check_input(path)
     nowhere = Path(os.devnull)
-    return [path for given in inputs for path, _ in _pictures(given, nowhere, recursive)]
+    found = [path for given in inputs for path, _ in _pictures(given, nowhere, recursive)]
+    return [path for path in found if not is_zarr(path)]
 
 
 def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]) -> None:
@@ -87,10 +95,20 @@ def check_outputs(jobs: Sequence[Job], settings: Settings, reads: Sequence[Path]
         files.check_writable(path)
     weights = [] if settings.model is None else [Path(settings.model)]
     refuse_overwriting(outputs, [*(source for source, _ in jobs), *reads, *weights])
+    for source, target in jobs:
+        _check_stores_apart(source, target)
     folders = {target for source, target in jobs if _is_folder(source)}
     for path in outputs:
         if path.exists() and path not in folders:
             _check_writable_place(path)
+
+
+def _check_stores_apart(source: Path, target: Path) -> None:
+    """A store is a folder, which is replaced as a whole."""
+    if is_zarr(source) or is_zarr(target):
+        one, other = source.resolve(), target.resolve()
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            raise ValueError(f"{target}: lies around or inside the input {source}; choose another output")
 
 
 def _check_input(path: Path) -> None:
@@ -114,6 +132,8 @@ def _check_writable_place(path: Path) -> None:
 
 def check_folder(out: Path, why: str) -> None:
     """Raise if results cannot go into this folder, which may still have to be made."""
+    if is_zarr(out):
+        raise ValueError(f"{out}: {why}, so the output must be a folder, and this is the name of a Zarr store")
     if out.is_dir():
         return
     looks_like_a_picture = suffix_of(out) in (*files.SUFFIXES, *files.VOLUMES) or (
@@ -164,12 +184,15 @@ def look_through(
 ) -> tuple[list[Path], Counter[str]]:
     """The pictures in a folder, without those in `out`, and how many others there are, by what they are.
 
-    Files of DICOM in a folder are slices of a series: the folder itself is what is read.
+    Files of DICOM in a folder are slices of a series: the folder itself is what is read. A Zarr store is a picture.
     """
     found: list[Path] = []
     left_out: Counter[str] = Counter()
     for place, folders, names in os.walk(given, onerror=onerror):  # does not follow links to folders: no circles
-        reasons = {name: _why_not_entered(Path(place, name), out, recursive) for name in sorted(folders)}
+        stores = [name for name in sorted(folders) if is_zarr(Path(place, name)) and not name.startswith(".")]
+        found += [Path(place, name) for name in stores]
+        others = sorted(set(folders) - set(stores))
+        reasons = {name: _why_not_entered(Path(place, name), out, recursive) for name in others}
         folders[:] = [name for name, reason in reasons.items() if reason is None]
         kinds = {name: _why_not_read(Path(place, name)) for name in sorted(names)}
         found += [Path(place, name) for name, kind in kinds.items() if kind is None]

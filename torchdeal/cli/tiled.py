@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torchdeal.cli.jobs import Job
 from torchdeal.cli.memory import memory_for
@@ -23,7 +24,7 @@ from torchdeal.scale.room import fits
 from torchdeal.scale.sources import Source, is_zarr, open_source
 from torchdeal.scale.tiled import Plan, check_target, file_target
 from torchdeal.scale.tiles import Shared
-from torchdeal.scale.unfinished import Unfinished
+from torchdeal.scale.unfinished import SUFFIX, Unfinished, begun_settings
 from torchdeal.solvers import Status
 
 if TYPE_CHECKING:
@@ -34,11 +35,16 @@ LAZY = (*TIFF, ".npy")  # files of which a part can be read
 
 def wants_tiles(task: PictureTask, job: Job, models: Models) -> bool:
     """Whether tiles are asked for, or the picture is a Zarr store, or too large for the memory."""
+    wanted = _wants_tiles(task, job, models)
+    if not wanted and task.settings.overlap is not None:
+        raise ValueError("--overlap is for pictures that are solved in tiles: give --tile, too")
+    return wanted
+
+
+def _wants_tiles(task: PictureTask, job: Job, models: Models) -> bool:
     settings = task.settings
-    if any(is_zarr(path) for path in job) or settings.tile:
+    if any(is_zarr(path) for path in job) or settings.tile or (settings.resume and _begun(job[1]) is not None):
         return True
-    if settings.resume or settings.overlap is not None:
-        raise ValueError("--resume and --overlap are for pictures that are solved in tiles: give --tile, too")
     if settings.tile == 0 or job[0].suffix.lower() not in LAZY or _not_in_tiles(settings):
         return False
     try:
@@ -59,19 +65,24 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
     (path, target), settings, started = job, task.settings, time.perf_counter()
     unfit = _not_in_tiles(settings)
     if unfit:
-        raise ValueError(f"{unfit} cannot be done in tiles: leave it out, or use --tile 0 for a picture that fits")
+        remedy = "convert it to TIFF or npy" if any(map(is_zarr, job)) else "use --tile 0 for a picture that fits"
+        raise ValueError(f"{unfit} cannot be done in tiles: leave it out, or {remedy}")
     source = open_source(path)
+    if source.image.is_volume:
+        raise ValueError(f"{path}: a scan is solved slice by slice: leave out --tile, and write no Zarr store")
     operator = task.local_operator(source.layout.size)
-    check_target(target, source, operator.scale)
     target.parent.mkdir(parents=True, exist_ok=True)
+    check_target(target, source, operator.scale)
     known: dict[int, Problem] = {}
     knobs = _knobs(settings, source, operator, models)
-    plan = Plan(source, knobs, max(source.layout.size) if settings.tile == 0 else settings.tile, settings.overlap)
+    plan = Plan(source, knobs, _side(settings, source, target), settings.overlap)
     shared = plan.for_each(_noise_of_each(task, source, operator, knobs, known))
     begun = Unfinished(target, plan.settings(data_range=settings.data_range), settings.resume)
     try:
         with begun as unfinished, memory_for(f"for tiles of {plan.core} pixels (--tile)"):
-            made = file_target(target, source, plan.core, operator.scale, unfinished, settings.quality)
+            made = file_target(
+                target, source, plan.core, operator.scale, unfinished, settings.quality, settings.data_range or 1.0
+            )
             with waiting(settings.as_json, path.name) as told:
                 run = run_tiles(
                     source,
@@ -81,7 +92,7 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
                     unfinished=unfinished,
                     told=lambda done, of: told(f"tile {done} of {of}"),
                 )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         if begun.folder.exists():
             complain("Note", f"{target}: the tiles that are done are kept in {begun.folder}; go on by --resume")
         raise
@@ -89,6 +100,19 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
         shared(0)
     seconds = time.perf_counter() - started
     return _report(job, settings, known, run, seconds, {"side": plan.core, "overlap": run.overlap}, source)
+
+
+def _begun(target: Path) -> dict[str, Any] | None:
+    """The settings of a run that was stopped."""
+    return begun_settings(target.with_name(target.name + SUFFIX))
+
+
+def _side(settings: Settings, source: Source, target: Path) -> int | None:
+    """Of the tiles: as asked for, or as in the run that is resumed; None: what fits into the memory."""
+    if settings.tile == 0:
+        return max(source.layout.size)
+    begun = _begun(target) if settings.resume else None
+    return settings.tile or (begun or {}).get("tile")
 
 
 def _not_in_tiles(settings: Settings) -> str:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from torchdeal.cli.arrivals import Arrivals, Journal, Version
 from torchdeal.cli.denoise import Denoising
-from torchdeal.cli.jobs import check_folder, check_outputs
-from torchdeal.cli.options import Settings, with_settings
+from torchdeal.cli.jobs import Job, check_folder, check_outputs
+from torchdeal.cli.options import TILES, Settings, with_settings
 from torchdeal.cli.pictures import PictureKind
 from torchdeal.cli.process import Ending, ended_in_order
 from torchdeal.cli.report import Outcome, show
-from torchdeal.cli.run import restore
+from torchdeal.cli.run import Models, restore
 from torchdeal.cli.shared import complain, in_words, is_foreseeable, json_text
 from torchdeal.io.checkpoint import load
 
@@ -51,6 +51,10 @@ class DenoisingArrival(Denoising):
         self.check()
         return super().write(path, images, kind)
 
+    def in_tiles(self, job: Job, models: Models) -> bool:
+        """Never: tiles of two versions of a file would be mixed."""
+        return False
+
     def check(self) -> None:
         """Raise if the file is not what it was."""
         if Version.of(self.source) != self.version:
@@ -58,7 +62,7 @@ class DenoisingArrival(Denoising):
 
 
 @with_settings(
-    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing"),
+    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing", *TILES),
     sigma_help="Standard deviation of the noise in the pictures on the 0..255 scale, whatever the bit depth. "
     "Default: estimated, for each.",
 )

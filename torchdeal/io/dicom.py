@@ -52,14 +52,24 @@ def is_dicom(path: Path) -> bool:
     """Whether the file begins as DICOM does; the index of a disc is no picture."""
     if not path.is_file() or path.name.upper() == "DICOMDIR":
         return False
-    with path.open("rb") as file:
-        file.seek(PREAMBLE)
-        return file.read(4) == b"DICM"
+    try:
+        with path.open("rb") as file:
+            file.seek(PREAMBLE)
+            return file.read(4) == b"DICM"
+    except OSError:  # whatever it is, nobody asked for it
+        return False
 
 
 def files_in(folder: Path) -> list[Path]:
     """Those of DICOM, without what is hidden."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and is_dicom(path))
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The same without reports and other files that hold no picture."""
+    pydicom = optional("pydicom", "reading DICOM", EXTRA)
+    known = {"stop_before_pixels": True, "specific_tags": ["Rows"]}
+    return [file for file in files_in(folder) if "Rows" in pydicom.dcmread(file, **known)]
 
 
 def read(path: Path) -> ImageFile:

@@ -38,7 +38,7 @@ def read(path: Path) -> ImageFile:
     """All pages of a TIFF as one picture or stack; an error where they do not fit together."""
     import tifffile
 
-    with _errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
+    with errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
         series = list(file.series)
         _check_series(path, series, file.is_ome)
         described = sum(len(level.pages) for one in series for level in one.levels)
@@ -74,7 +74,7 @@ def _image_file(path: Path, file: Any, page: Any, array: np.ndarray, axes: str) 
 
 
 @contextmanager
-def _errors_raised(path: Path) -> Iterator[None]:
+def errors_raised(path: Path) -> Iterator[None]:
     """What tifffile only logs: pages that are not there, in a file that ends early. Its warnings are not shown."""
     complaints: list[str] = []
 
@@ -218,7 +218,7 @@ def _dpi(extras: TiffExtras) -> tuple[float, float] | None:
 
 def described(path: Path, file: Any) -> ImageFile:
     """What `read` returns of an open file with one series, but for its pixels, of which none is read."""
-    with _errors_raised(path):
+    with errors_raised(path):
         series = list(file.series)
         _check_series(path, series[:1], file.is_ome)
     page = series[0].keyframe

@@ -50,12 +50,31 @@ class Source:
 
     def read(self, plane: int, box: Box) -> np.ndarray:
         """A part of a picture, `(h, w)` or `(h, w, 3)`."""
-        part = self.layout.picture(self.fetch(self.layout.index(plane, box)))
+        part = self.layout.picture(self._fetched(self.layout.index(plane, box)))
         return part.astype(self.dtype.newbyteorder("="), copy=False)
+
+    def _fetched(self, index: tuple[slice, ...]) -> np.ndarray:
+        try:
+            return self.fetch(index)
+        except (MemoryError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # a file that ends early, or changed meanwhile
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ImageFileError(f"{self.name}: a part of it cannot be read ({reason})") from error
 
 
 def open_source(path: Path) -> Source:
     """What a file holds. A Zarr store is a folder, or a zip file whose name ends in .zarr.zip."""
+    try:
+        return _opened(path)
+    except (ImageFileError, FileNotFoundError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can make a library raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ImageFileError(f"{path}: not a readable image ({reason})") from error
+
+
+def _opened(path: Path) -> Source:
     if is_zarr(path):
         from torchdeal.scale.zarr_files import open_zarr
 
@@ -110,7 +129,7 @@ def _npy_source(path: Path, identity: dict[str, Any]) -> Source:
 def _tiff_source(path: Path, identity: dict[str, Any]) -> Source:
     import tifffile
 
-    with tifffile.TiffFile(path, _multifile=False) as file:
+    with tiff.errors_raised(path), tifffile.TiffFile(path, _multifile=False) as file:
         image = tiff.described(path, file)
         series, page = file.series[0], file.series[0].keyframe
         if len(file.series) > 1:

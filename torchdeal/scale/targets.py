@@ -135,6 +135,7 @@ class FileTarget(Target):
     scale: int = 1
     levels: tuple[tuple[int, ...], ...] = ()
     quality: int | None = None
+    white: float = 1.0
 
     def holds(self, plane: int, tile: Tile) -> bool:
         return self.tiles.path(plane, tile.place).exists()
@@ -153,7 +154,7 @@ class FileTarget(Target):
             frames = pixels if pixels.ndim == 4 else pixels[None]
             for frame, target in enumerate(frames):
                 target[...] = self.tiles.samples(frame, whole(self.tiles.layout.size)).reshape(target.shape)
-            notes = files.write(self.path, replace(self.image, pixels=pixels), quality=self.quality)
+            notes = files.write(self.path, replace(self.image, pixels=pixels, white=self.white), quality=self.quality)
         self.unfinished.remove()
         return notes
 

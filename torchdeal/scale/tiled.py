@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def reconstruct_tiled(
     path = Path(target)
     check_target(path, read, operator.scale)
     with Unfinished(path, plan.settings(), resume) as unfinished:
-        made = file_target(path, read, plan.core, operator.scale, unfinished)
+        made = file_target(path, read, plan.core, operator.scale, unfinished, white=data_range or 1.0)
         run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told)
     run.x = path
     return run
@@ -126,9 +127,9 @@ class Plan:
         if self.overlap is not None and self.overlap < 0:
             raise ValueError(f"the overlap must be at least 0, got {self.overlap}")
 
-    @property
+    @cached_property
     def core(self) -> int:
-        """Side of the tiles without their halos."""
+        """Side of the tiles without their halos. The memory that is free now decides once."""
         if self.tile is not None:
             return self.tile
         widest = overlap_for(LARGEST_LEVEL, self.knobs.operator, self.halo_tolerance)
@@ -174,7 +175,13 @@ class Plan:
 
 
 def file_target(
-    path: Path, source: Source, core: int, scale: int, unfinished: Unfinished, quality: int | None = None
+    path: Path,
+    source: Source,
+    core: int,
+    scale: int,
+    unfinished: Unfinished,
+    quality: int | None = None,
+    white: float = 1.0,
 ) -> Target:
     """The file that a result is written to, by its name."""
     layout, side = source.layout.enlarged(scale), core * scale
@@ -185,7 +192,7 @@ def file_target(
     layout = in_order(layout)
     image = grown_metadata(source.image, no_pixels(layout, source.dtype), scale)
     tiles = TileFiles(unfinished.folder / "tiles", layout, side, source.dtype)
-    return FileTarget(path, image, tiles, unfinished, scale, source.levels, quality)
+    return FileTarget(path, image, tiles, unfinished, scale, source.levels, quality, white)
 
 
 def check_target(path: Path, source: Source, scale: int = 1) -> None:
@@ -196,6 +203,8 @@ def check_target(path: Path, source: Source, scale: int = 1) -> None:
         return
     if path.is_dir() and any(path.iterdir()) and not any((path / name).is_file() for name in MARKS):
         raise files.ImageFileError(f"{path}: a folder that is no Zarr store; choose another output")
+    if path.name.lower().endswith(".zip"):
+        raise files.ImageFileError(f"{path}: zipped stores are read, not written; write .zarr")
     if path.is_file():
         raise files.ImageFileError(f"{path}: a file; a Zarr store is a folder: choose another output")
     if not path.parent.is_dir():

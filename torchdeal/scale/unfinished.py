@@ -46,8 +46,7 @@ class Unfinished:
                 temporary.write_text(json.dumps(settings, indent=1))
 
     def _settings(self) -> dict[str, Any] | None:
-        path = self.folder / SETTINGS
-        return json.loads(path.read_text()) if path.exists() else None
+        return begun_settings(self.folder)
 
     def note(self, entry: dict[str, Any]) -> None:
         """What became of a tile, for the report; the tile itself says that it is done."""
@@ -75,12 +74,26 @@ class Unfinished:
         shutil.rmtree(self.folder)
 
 
+def begun_settings(folder: Path) -> dict[str, Any] | None:
+    """Of the run whose folder this is; None: it has not begun."""
+    path = folder / SETTINGS
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        raise ValueError(f"{path}: damaged; remove {folder} and begin anew") from None
+
+
 def take_place(made: Path, target: Path) -> None:
     """Let a file or folder become the output; a folder that was there is gone only when this one is in its place."""
+    target = Path(os.path.realpath(target))  # links are followed
     if not target.is_dir():
         os.replace(made, target)
         return
     old = target.with_name(f".{target.name}.old")
+    if old.exists():  # of a run that ended in this moment
+        shutil.rmtree(old)
     os.replace(target, old)
     os.replace(made, target)
     shutil.rmtree(old)

@@ -12,7 +12,7 @@ import torchdeal as td
 from torchdeal.app.wishes import Goal, Wish
 from torchdeal.cancelling import CancelledError
 from torchdeal.integrations.napari import samples
-from torchdeal.integrations.napari.work import Order, Pixels, work
+from torchdeal.integrations.napari.work import LayerOrder, Pixels, work
 from torchdeal.operators import BlurBoundary
 
 QUICK = Wish(tolerance=0.05)
@@ -35,7 +35,7 @@ def noisy(name="camera", size=24, sigma=20):
 def test_a_picture_is_denoised_as_by_the_command(deal, name):
     picture = noisy(name)
     save("in.png", picture)
-    found = done(Pixels(picture, rgb=picture.ndim == 3), Order(QUICK, noise=20))
+    found = done(Pixels(picture, rgb=picture.ndim == 3), LayerOrder(QUICK, noise=20))
     model = f"{'gray' if name == 'camera' else 'color'}-light"
     assert deal("denoise", "in.png", "out.png", "--sigma", 20, "--model", model, "--tolerance", 0.05)[0] == 0
     assert found.data.dtype == np.uint8
@@ -45,7 +45,7 @@ def test_a_picture_is_denoised_as_by_the_command(deal, name):
 
 def test_transparency_stays():
     picture = np.concatenate([noisy("astronaut"), np.full((24, 24, 1), 77, np.uint8)], -1)
-    found = done(Pixels(picture, rgb=True), Order(QUICK, noise=20))
+    found = done(Pixels(picture, rgb=True), LayerOrder(QUICK, noise=20))
     assert (found.data[..., 3] == 77).all()
     assert (found.data[..., :3] != picture[..., :3]).any()
 
@@ -53,10 +53,10 @@ def test_transparency_stays():
 def test_planes_are_done_one_by_one_and_stay_in_order():
     stack = np.stack([noisy(size=16, sigma=10 + shift) for shift in range(4)]).reshape(2, 2, 16, 16)
     heard = []
-    found = done(Pixels(stack), Order(QUICK, noise=12), lambda *told: heard.append(told))
+    found = done(Pixels(stack), LayerOrder(QUICK, noise=12), lambda *told: heard.append(told))
     assert found.data.shape == stack.shape
     assert found.start == (0, 0, 0, 0)
-    one = done(Pixels(stack), Order(QUICK, noise=12, plane=(1, 0)))
+    one = done(Pixels(stack), LayerOrder(QUICK, noise=12, plane=(1, 0)))
     assert one.data.shape == (1, 1, 16, 16)
     assert one.start == (1, 0, 0, 0)
     assert (one.data[0, 0] == found.data[1, 0]).all()
@@ -82,7 +82,7 @@ class Lazy:
 def test_a_lazy_stack_is_never_read_as_a_whole():
     stack = np.stack([noisy(size=16)] * 2).astype(np.float32)  # floats that are not in 0..1: their range is looked for
     lazy = Lazy(stack)
-    found = done(Pixels(lazy), Order(QUICK, noise=20))
+    found = done(Pixels(lazy), LayerOrder(QUICK, noise=20))
     assert found.data.shape == stack.shape
     assert lazy.largest == 16 * 16
 
@@ -94,12 +94,12 @@ def test_a_lazy_stack_is_never_read_as_a_whole():
 def test_noise_is_in_the_values_of_the_layer_whatever_their_type(dtype, gain, offset):
     clean = pixels(size=32) * gain + offset
     picture = (clean + noise(clean.shape, 20 * gain)).astype(dtype)
-    found = done(Pixels(picture), Order(QUICK, noise=20 * gain))
+    found = done(Pixels(picture), LayerOrder(QUICK, noise=20 * gain))
     assert found.data.dtype == picture.dtype
     assert found.noise == pytest.approx(20 * gain, rel=1e-3)
     assert psnr(found.data, clean, 255 * gain) > psnr(picture, clean, 255 * gain) + 3
     assert f"Noise: {20 * gain:.3g} in the values of the layer (given)." in found.words()
-    estimated = done(Pixels(picture), Order(QUICK))
+    estimated = done(Pixels(picture), LayerOrder(QUICK))
     assert estimated.noise == pytest.approx(20 * gain, rel=0.3)
     assert "estimated, between" in estimated.words()[1]
 
@@ -107,7 +107,7 @@ def test_noise_is_in_the_values_of_the_layer_whatever_their_type(dtype, gain, of
 def test_a_blurred_picture_is_sharp_as_by_the_command(deal):
     save("in.png", pixels(size=16))
     wish = replace(QUICK, goal=Goal.DEBLUR, boundary=BlurBoundary.CIRCULAR)
-    order = Order(wish, noise=3, kernel="disk:1.5")
+    order = LayerOrder(wish, noise=3, kernel="disk:1.5")
     found = done(Pixels(load("in.png").astype(np.uint8)), order)
     options = ("--kernel", "disk:1.5", "--boundary", "circular", "--model", "gray-light", "--tolerance", 0.05)
     assert deal("deblur", "in.png", "out.tif", "--sigma", 3, *options)[0] == 0
@@ -118,7 +118,7 @@ def test_a_blurred_picture_is_sharp_as_by_the_command(deal):
 
 def test_an_enlarged_picture_covers_the_same_place():
     picture = noisy(size=12, sigma=1)
-    found = done(Pixels(picture), Order(replace(QUICK, goal=Goal.UPSCALE, scale=3)))
+    found = done(Pixels(picture), LayerOrder(replace(QUICK, goal=Goal.UPSCALE, scale=3)))
     assert found.data.shape == (36, 36)
     assert found.magnification == 3
     # The middle of the first of three pixels that lie where one lay, from -0.5 to 0.5.
@@ -126,7 +126,7 @@ def test_an_enlarged_picture_covers_the_same_place():
 
 
 class TestInpainting:
-    order = Order(replace(QUICK, goal=Goal.INPAINT), noise=2)
+    order = LayerOrder(replace(QUICK, goal=Goal.INPAINT), noise=2)
 
     def test_what_is_painted_over_is_filled_in(self):
         clean = pixels(size=24)
@@ -155,7 +155,12 @@ class TestInpainting:
 def test_it_can_be_cancelled_in_the_middle():
     stop = threading.Event()
     with pytest.raises(CancelledError):
-        work(Pixels(noisy()), Order(Wish(tolerance=1e-5), noise=20), lambda title, done: done > 0 and stop.set(), stop)
+        work(
+            Pixels(noisy()),
+            LayerOrder(Wish(tolerance=1e-5), noise=20),
+            lambda title, done: done > 0 and stop.set(),
+            stop,
+        )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,7 @@ def test_it_can_be_cancelled_in_the_middle():
 )
 def test_what_is_no_picture_is_refused_in_words(picture, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        done(Pixels(picture), Order(QUICK))
+        done(Pixels(picture), LayerOrder(QUICK))
 
 
 def test_a_layer_without_rows_is_refused():
@@ -173,13 +178,13 @@ def test_a_layer_without_rows_is_refused():
 
 
 def test_a_result_tells_numbers_and_words():
-    found = done(Pixels(noisy(), name="mine"), Order(QUICK, noise=20))
+    found = done(Pixels(noisy(), name="mine"), LayerOrder(QUICK, noise=20))
     facts = found.facts()
     assert (facts["status"], facts["noise"], facts["sigma"]) == ("CONVERGED", 20, 20)
     assert 0 < facts["distance"] < 0.05
     assert found.words()[0].startswith("Converged: ")
     assert found.name == "mine denoised"
-    clean = done(Pixels(np.tile(np.arange(24, dtype=np.uint8), (24, 1))), Order(QUICK))
+    clean = done(Pixels(np.tile(np.arange(24, dtype=np.uint8), (24, 1))), LayerOrder(QUICK))
     assert "The picture was left as it is." in clean.words()
     assert "--" not in " ".join(clean.words())
 

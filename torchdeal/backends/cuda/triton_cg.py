@@ -14,8 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchdeal.solvers.cg import MIN_WINDOW
-
 PARTS = 128  # programs that share a sample, a power of 2; each leaves its part of the sums
 BLOCK = 1024  # numbers that a program works on at a time
 
@@ -78,8 +76,8 @@ def begin(room: Room) -> None:
     )  # fmt: skip
 
 
-def iterate(room: Room, Ap: Tensor, smallest: float) -> None:
-    """One iteration, given `A p`; no eigenvalue of A is below `smallest`."""
+def iterate(room: Room, Ap: Tensor, smallest: float, window: int) -> None:
+    """One iteration, given `A p`. No eigenvalue of A is below `smallest`; an error takes `window` iterations."""
     layout = {"PARTS": PARTS, "BLOCK": BLOCK}
     table = {"COLUMNS": COLUMNS, "LIVE": LIVE, "RZ": RZ}
     _curvature[room.grid](room.p, Ap, room.curvature, room.length, room.size, **layout)
@@ -91,7 +89,7 @@ def iterate(room: Room, Ap: Tensor, smallest: float) -> None:
     _judge[(len(room.b),)](
         room.table, room.curvature, room.length, room.squared_residual, room.squared_size,
         room.decreases, room.lengths, room.decreases.shape[1],
-        SMALLEST=smallest, PARTS=PARTS, WINDOW=MIN_WINDOW, **table, DONE=DONE, RESIDUAL=RESIDUAL, TARGET=TARGET,
+        SMALLEST=smallest, PARTS=PARTS, WINDOW=window, **table, DONE=DONE, RESIDUAL=RESIDUAL, TARGET=TARGET,
         ERROR=ERROR, ERROR_TOLERANCE=ERROR_TOLERANCE, ITERATIONS=ITERATIONS, COUNT=COUNT,
     )  # fmt: skip
 

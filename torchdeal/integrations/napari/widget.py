@@ -20,7 +20,7 @@ from superqt.utils import ensure_main_thread
 from torchdeal.app.wishes import Goal, WeightsSize, Wish
 from torchdeal.cancelling import CancelledError
 from torchdeal.cli.shared import in_words, is_foreseeable
-from torchdeal.integrations.napari.work import Order, Pixels, Result, in_words_of_the_widget, work
+from torchdeal.integrations.napari.work import LayerOrder, Pixels, Result, in_words_of_the_widget, work
 from torchdeal.operators import BlurBoundary
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Reconstruct(Container):
         """Whether a run is under way, or being cancelled."""
         return self._stop is not None
 
-    def order(self) -> Order:
+    def order(self) -> LayerOrder:
         """What was chosen."""
         wish = Wish(
             goal=self.goal.value,
@@ -134,7 +134,7 @@ class Reconstruct(Container):
         )
         layer, missing = self.image.value, self.missing.value
         only = self.planes.value == THIS and layer.ndim > 2
-        return Order(
+        return LayerOrder(
             wish,
             noise=None if self.estimate.value else self.noise.value,
             kernel=self.kernel.value,
@@ -201,7 +201,7 @@ class Reconstruct(Container):
             tell(f"{made.name}: {made.words()[0]}")
 
 
-def _made(pixels: Pixels, order: Order, told: Any, stop: threading.Event) -> Result | str | None:
+def _made(pixels: Pixels, order: LayerOrder, told: Any, stop: threading.Event) -> Result | str | None:
     """In the thread. What is foreseeable is told in words, the rest is an error of napari's."""
     try:
         return work(pixels, order, told, stop)

@@ -94,7 +94,7 @@ class Pixels:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class LayerOrder:
     """What is to be done.
 
     Attributes:
@@ -163,7 +163,7 @@ class Result:
         return asdict(self.report) | {"noise": self.noise, "words": self.words()}
 
 
-def work(pixels: Pixels, order: Order, told: Told, stop: threading.Event) -> Result:
+def work(pixels: Pixels, order: LayerOrder, told: Told, stop: threading.Event) -> Result:
     """Reconstruct the planes one by one.
 
     Raises `cancelling.CancelledError` soon after `stop` is set, ValueError and the like for what cannot be.
@@ -197,7 +197,7 @@ def work(pixels: Pixels, order: Order, told: Told, stop: threading.Event) -> Res
 
 
 def _making(
-    pixels: Pixels, order: Order, settings: Settings
+    pixels: Pixels, order: LayerOrder, settings: Settings
 ) -> Callable[[Index, Callable[[Progress], None]], tuple[np.ndarray, Solved]]:
     """A plane, from its pixels to those of the result."""
 
@@ -211,7 +211,7 @@ def _making(
     return make
 
 
-def task_of(pixels: Pixels, order: Order, settings: Settings, index: Index) -> PictureTask:
+def task_of(pixels: Pixels, order: LayerOrder, settings: Settings, index: Index) -> PictureTask:
     """What the command of this name would do with a plane."""
     if order.wish.goal is Goal.INPAINT:
         known = torch.from_numpy(~_missing(pixels, order, index))
@@ -225,7 +225,7 @@ def task_of(pixels: Pixels, order: Order, settings: Settings, index: Index) -> P
     return task
 
 
-def _missing(pixels: Pixels, order: Order, index: Index) -> np.ndarray:
+def _missing(pixels: Pixels, order: LayerOrder, index: Index) -> np.ndarray:
     if order.missing is None:
         raise ValueError("paint over what is missing in a layer of labels, and choose it")
     shape = tuple(order.missing.shape)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.backends.cuda.replayed_cg import ReplayedCG
+from torchdeal.replayed_cg import ReplayedCG
 from torchdeal.solvers import conjugate_gradient
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.backends.cuda.graphs import Replays
-from torchdeal.solvers.cg import LinearMap, LinearSolution
+from torchdeal.solvers.cg import MIN_WINDOW, LinearMap, LinearSolution
 
 TOGETHER = 2  # iterations of a graph: asking makes the device wait, and those beyond the end are wasted
 
@@ -64,7 +64,7 @@ class ReplayedCG:
         def advance() -> None:
             for _ in range(TOGETHER):
                 p = torch.view_as_complex(room.p) if complex_valued else room.p
-                self._kernels.iterate(room, _real(apply(p).contiguous()), smallest)
+                self._kernels.iterate(room, _real(apply(p).contiguous()), smallest, MIN_WINDOW)
             torch.any(room.table[:, self._kernels.LIVE] > 0, dim=0, out=room.going_on)
 
         shape = tuple(b.shape)
