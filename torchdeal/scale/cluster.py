@@ -8,6 +8,7 @@ another. A few tasks for each worker are on their way at a time, so that memory 
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -24,6 +25,7 @@ EXTRA = "dask"  # of the package
 AHEAD = 3  # tasks for each worker that are on their way: one is solved, one waits, one travels
 SECONDS_TO_CONNECT = 10
 LOCAL = "local:"
+ADDRESS = re.compile(r"(\w+://)?\S+:\d+")
 
 Item = TypeVar("Item")
 
@@ -131,6 +133,8 @@ def open_cluster(wish: str, device: str = "auto") -> Iterator[Cluster]:
     distributed = optional("distributed", "running on a cluster", EXTRA)
     number = wish.removeprefix(LOCAL)
     if not number.isdecimal():
+        if not ADDRESS.fullmatch(wish):
+            raise ValueError(f"--dask {wish}: give the address of a scheduler, such as tcp://host:8786, or a number")
         with _connected(distributed, wish) as client:
             yield Cluster(client, device)
         return
@@ -149,8 +153,7 @@ def _connected(distributed: Any, address: Any) -> Iterator[Any]:
         client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise ClusterError(
-            f"{address}: no scheduler of Dask answers there ({_first_line(error)}): give its address, such as "
-            "tcp://host:8786, or a number of processes"
+            f"{address}: no scheduler of Dask answers there ({_first_line(error)}): start one by dask scheduler"
         ) from None
     try:
         yield client

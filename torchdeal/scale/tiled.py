@@ -99,7 +99,7 @@ def reconstruct_tiled(
         channelwise,
     )
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
-    shared = plan.for_each(lambda plane: _with_noise(knobs, read, plane, data_range))
+    shared = plan.for_each(lambda plane: with_noise_of(knobs, read, plane, data_range))
     told = progress or (lambda done, of: None)
     engine = cluster.solve if cluster else None
     if not isinstance(target, str | os.PathLike):
@@ -232,7 +232,7 @@ def _array_target(target: Any, source: Source, scale: int) -> ArrayTarget:
     return ArrayTarget(target, layout, scale)
 
 
-def _with_noise(knobs: Shared, source: Source, plane: int, data_range: float | None) -> Shared:
+def with_noise_of(knobs: Shared, source: Source, plane: int, data_range: float | None) -> Shared:
     """What all tiles of a picture share, with its noise, estimated if need be."""
     sampled = sample(source, plane)
     to_tensor(sampled, data_range=data_range, check_range=is_denoising(knobs.operator))  # raises for what is no picture
