@@ -16,7 +16,7 @@ from torchdeal.operators import Identity, Operator
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.scale.cluster import EXTRA
 from torchdeal.scale.grid import Tile, whole
-from torchdeal.scale.layout import guessed_layout
+from torchdeal.scale.layout import PictureLayout, guessed_layout
 from torchdeal.scale.local import LocalOperator, SameEverywhere, local
 from torchdeal.scale.reach import DEFAULT_HALO_TOLERANCE
 from torchdeal.scale.remote import SentModel, solve_there, without_model
@@ -63,7 +63,7 @@ def reconstruct_blocks(
     """
     dask_array = optional("dask.array", "arrays of Dask", EXTRA)
     operator, layout = local(Identity() if H is None else H), guessed_layout(array.shape)
-    _check(operator, sigma, layout.planes)
+    _check(operator, sigma, layout)
     name = model if model is not None else default_weights(layout.colours, channelwise)
     loaded = name if isinstance(name, DEAL) else load(name)
     white = data_range or INTEGER_RANGES.get(np.dtype(array.dtype).name, 1.0)
@@ -84,14 +84,16 @@ def reconstruct_blocks(
     )
 
 
-def _check(operator: LocalOperator, sigma: float | None, planes: int) -> None:
+def _check(operator: LocalOperator, sigma: float | None, layout: PictureLayout) -> None:
     if not isinstance(operator, SameEverywhere) or operator.scale != 1 or any(operator.margins):
         raise ValueError(
             "blocks of an array of Dask are for denoising and blur with boundary reflect: for others use "
             "reconstruct_tiled with a cluster"
         )
-    if sigma is None and planes > 1:
-        raise ValueError(f"a stack of {planes} pictures has no noise level of its own: give sigma")
+    if "s" in layout.axes and layout.colours != 3:
+        raise ValueError(f"an array of shape {layout.shape}: move channels to the front, unless they are 3 colours")
+    if sigma is None and layout.planes > 1:
+        raise ValueError(f"a stack of {layout.planes} pictures has no noise level of its own: give sigma")
 
 
 def _solve_block(sent: SentModel, knobs: Shared, colours: int, block: np.ndarray) -> np.ndarray:
