@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,10 +35,11 @@ def cluster_of(settings: Settings) -> Iterator[Cluster | None]:
         return
     from torchdeal.scale.cluster import open_cluster
 
+    for library in ("distributed", "tornado"):  # what matters of it is said in our words
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     with open_cluster(settings.dask, settings.device.value) as cluster:
         some = "1 worker" if cluster.workers == 1 else f"{cluster.workers} workers"
-        link = cluster.client.dashboard_link
-        complain("Note", f"{some} of Dask" + (f", to be watched at {link}" if link else ""))
+        complain("Note", f"{some} of Dask" + (f", to be watched at {cluster.dashboard}" if cluster.dashboard else ""))
         yield cluster
 
 

@@ -25,6 +25,7 @@ EXTRA = "dask"  # of the package
 AHEAD = 3  # tasks for each worker that are on their way: one is solved, one waits, one travels
 SECONDS_TO_CONNECT = 10
 LOCAL = "local:"
+WORKERS_MODULE = "torchdeal.scale.remote"  # whose `dask_setup` Dask calls in a new worker
 ADDRESS = re.compile(r"(\w+://)?\S+:\d+")
 
 Item = TypeVar("Item")
@@ -46,12 +47,19 @@ class Cluster:
     def __init__(self, client: Any, device: str = "auto", threads: int | None = None):
         self.client, self.device, self.threads = client, device, threads
         self._sent: dict[int, tuple[DEAL, Any]] = {}
+        self.address = client.scheduler.address if client.scheduler else "?"
         self._check_workers()
 
     @property
     def workers(self) -> int:
         """How many there are now."""
         return len(self.client.nthreads())
+
+    @property
+    def dashboard(self) -> str | None:
+        """Where the cluster can be watched, if it can."""
+        has_one = "dashboard" in self.client.scheduler_info().get("services", {})
+        return self.client.dashboard_link if has_one else None
 
     def solve(self, works: Iterable[TileWork]) -> Iterator[tuple[TileWork, Any]]:
         """The engine of `run_tiles`."""
@@ -95,18 +103,19 @@ class Cluster:
         return self._sent[id(model)][1]
 
     def _check_workers(self) -> None:
-        address = self.client.scheduler.address if self.client.scheduler else "?"
         try:
             self.client.wait_for_workers(1, timeout=SECONDS_TO_CONNECT)
         except TimeoutError:
-            raise ClusterError(f"{address}: no worker has joined this scheduler: start some by dask worker") from None
+            raise ClusterError(
+                f"{self.address}: no worker has joined this scheduler: start some by dask worker"
+            ) from None
         try:
             self.client.run(check_version, torchdeal.__version__)
         except RuntimeError as error:
             raise ClusterError(str(error)) from None
         except Exception as error:  # whatever a worker raises that does not know this package
             raise ClusterError(
-                f"the workers at {address} cannot use torchdeal {torchdeal.__version__} ({_first_line(error)}): "
+                f"the workers at {self.address} cannot use torchdeal {torchdeal.__version__} ({_first_line(error)}): "
                 "install the same version there"
             ) from None
 
@@ -123,8 +132,11 @@ class Cluster:
                 "several workers died at the same task: perhaps it takes more memory than they have; try a smaller "
                 "--tile, or fewer workers"
             ) from None
-        except (CommClosedError, CancelledError) as error:
-            raise ClusterError(f"the scheduler was lost: what is done is kept ({_first_line(error)})") from None
+        except (CommClosedError, CancelledError):
+            raise ClusterError(
+                f"the connection to the scheduler {self.address} was lost; what is done is kept: go on by --resume "
+                "(tiles) or --skip-existing (files)"
+            ) from None
 
 
 @contextmanager
@@ -143,7 +155,10 @@ def open_cluster(wish: str, device: str = "auto") -> Iterator[Cluster]:
         raise ValueError(f"--dask {wish}: at least 1 process is needed")
     # Tasks of a worker come one by one; the cores that it has are for torch.
     options = {"n_workers": count, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    with distributed.LocalCluster(**options, processes=True) as local, _connected(distributed, local) as client:
+    with (
+        distributed.LocalCluster(**options, preload=[WORKERS_MODULE]) as local,
+        _connected(distributed, local) as client,
+    ):
         yield Cluster(client, device, max(1, _cores() // count))
 
 

@@ -6,7 +6,9 @@ A process solves one thing at a time, with few threads: a cluster has many proce
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +96,12 @@ def one_at_a_time(threads: int | None) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def dask_setup(worker: Any) -> None:
+    """In a worker of this machine: Ctrl-C is for the command, which ends its workers and says what is to be said."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.ERROR)
 
 
 def worker_here() -> Any:
