@@ -25,6 +25,8 @@ EXTRA = "dask"  # of the package
 AHEAD = 3  # tasks for each worker that are on their way: one is solved, one waits, one travels
 SECONDS_TO_CONNECT = 10
 LOCAL = "local:"
+# By default Dask has workers give memory back at once: torch then asks for the same pages again in each operation.
+TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 WORKERS_MODULE = "torchdeal.scale.remote"  # whose `dask_setup` Dask calls in a new worker
 ADDRESS = re.compile(r"(\w+://)?\S+:\d+")
 
@@ -156,6 +158,7 @@ def open_cluster(wish: str, device: str = "auto") -> Iterator[Cluster]:
     # Tasks of a worker come one by one; the cores that it has are for torch.
     options = {"n_workers": count, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
+        optional("dask", "running on a cluster", EXTRA).config.set({TRIMMING: None}),
         distributed.LocalCluster(**options, preload=[WORKERS_MODULE]) as local,
         _connected(distributed, local) as client,
     ):
