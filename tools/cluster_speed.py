@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,7 +78,8 @@ def time_cluster(
     tile = options["tile"]
     reconstruct_tiled(picture[: 2 * tile, : 2 * count * tile], model=model, cluster=cluster, **options)
     used, before = os.getloadavg()[0], cluster.client.run(time.process_time)
-    with get_task_stream(cluster.client) as stream:
+    stream: Any = get_task_stream(cluster.client)
+    with stream:
         started = time.perf_counter()
         run = reconstruct_tiled(picture, model=model, cluster=cluster, **options)
         seconds = time.perf_counter() - started

@@ -125,7 +125,7 @@ class Cluster:
     def _in_words(self) -> Iterator[None]:
         """What can happen to a cluster, as a ClusterError; errors of the tasks are as they are."""
         from distributed import KilledWorker
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         try:
             yield
