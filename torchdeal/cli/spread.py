@@ -35,9 +35,9 @@ def cluster_of(settings: Settings) -> Iterator[Cluster | None]:
         return
     from torchdeal.scale.cluster import open_cluster
 
-    for library in ("distributed", "tornado"):  # what matters of it is said in our words
-        logging.getLogger(library).setLevel(logging.CRITICAL)
     with open_cluster(settings.dask, settings.device.value) as cluster:
+        for library in ("distributed", "distributed.client", "tornado"):  # what matters of it is said in our words
+            logging.getLogger(library).setLevel(logging.CRITICAL)
         some = "1 worker" if cluster.workers == 1 else f"{cluster.workers} workers"
         complain("Note", f"{some} of Dask" + (f", to be watched at {cluster.dashboard}" if cluster.dashboard else ""))
         yield cluster
