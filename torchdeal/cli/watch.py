@@ -58,7 +58,7 @@ class DenoisingArrival(Denoising):
 
 
 @with_settings(
-    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing"),
+    without=("model_sigma", "parameters", "error_bars", "simulate", "seed", "save_degraded", "skip_existing", "dask"),
     sigma_help="Standard deviation of the noise in the pictures on the 0..255 scale, whatever the bit depth. "
     "Default: estimated, for each.",
 )
