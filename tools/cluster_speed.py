@@ -7,7 +7,8 @@ Run as `python tools/cluster_speed.py [--processes 2 4] [--size 384] [--tile 64]
 - by processor: all tiles in one process, over the busiest worker, both in seconds of the processor: how much faster it
   would be on cores that nobody else uses.
 - waiting: share of the workers' time in which no tile was solved: transfers, the scheduler, the last tiles.
-- tile bytes: to the worker and back. overlap: pixels that are solved for each that is kept. Both runs have the same.
+- tile bytes: to the worker, weights and pixels, and back.
+- overlap: pixels that are solved for each that is kept. Both runs have the same.
 - load: processes that wanted a core before the run, a mean over a minute.
 """
 
@@ -28,6 +29,7 @@ from skimage import data
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
 from torchdeal.scale.cluster import Cluster, open_cluster
+from torchdeal.scale.remote import SentModel
 from torchdeal.scale.tiled import reconstruct_tiled
 
 
@@ -60,7 +62,8 @@ def measure(given: Given, say: Say) -> Iterator[list[SpreadTime]]:
     run = reconstruct_tiled(picture, model=model, **options)
     seconds, processor = time.perf_counter() - started, time.process_time() - busy
     read = given.tile + 2 * run.overlap
-    about = (run.tiles, read**2 + given.tile**2, (read / given.tile) ** 2, used, "yes")  # pixels are bytes
+    weights = sum(array.nbytes for array in SentModel.of(model).arrays.values())
+    about = (run.tiles, weights + read**2 + given.tile**2, (read / given.tile) ** 2, used, "yes")  # pixels are bytes
     found = [SpreadTime("1, without Dask", seconds, 1, 1, seconds / run.tiles, processor / run.tiles, None, *about)]
     yield found
     for count in given.processes:

@@ -48,7 +48,7 @@ class Cluster:
 
     def __init__(self, client: Any, device: str = "auto", threads: int | None = None):
         self.client, self.device, self.threads = client, device, threads
-        self._sent: dict[int, tuple[DEAL, Any]] = {}
+        self._sent: dict[int, tuple[DEAL, SentModel]] = {}
         self.address = client.scheduler.address if client.scheduler else "?"
         self._check_workers()
 
@@ -97,11 +97,10 @@ class Cluster:
         waiting.popleft()
         return item, found
 
-    def _model(self, model: DEAL) -> Any:
-        """A future: it goes to the scheduler once, and from there, or from each other, to the workers."""
+    def _model(self, model: DEAL) -> SentModel:
+        """It goes along with each task: were it a task of its own, Dask would prefer the worker that has it."""
         if id(model) not in self._sent:  # the model is kept, so that no other gets its id
-            sent = SentModel.of(model, self.device, self.threads)
-            self._sent[id(model)] = model, self.client.submit(_as_it_is, sent, pure=False)
+            self._sent[id(model)] = model, SentModel.of(model, self.device, self.threads)
         return self._sent[id(model)][1]
 
     def _check_workers(self) -> None:
@@ -177,10 +176,6 @@ def _connected(distributed: Any, address: Any) -> Iterator[Any]:
         yield client
     finally:
         client.close()
-
-
-def _as_it_is(sent: SentModel) -> SentModel:
-    return sent
 
 
 def _cores() -> int:
