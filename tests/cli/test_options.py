@@ -10,20 +10,20 @@ from torchdeal.cli.options import Settings
 
 ALL = {"json" if field.name == "as_json" else field.name.replace("_", "-") for field in fields(Settings)}
 OF_PICTURES = {"noise-model", "gain", "read-noise", "noise-map", "noise-per"}
-IN_TILES = {"tile", "overlap", "resume"}
+OF_MUCH = {"tile", "overlap", "resume", "dask"}
 MISSING = {
     "denoise": {"model-sigma", "parameters"},  # the sigma of the model is the noise
     "watch": {"model-sigma", "parameters", "error-bars", "simulate", "seed", "save-degraded", "skip-existing"}
-    | IN_TILES,
+    | OF_MUCH,
     "deblur": set(),
     "upscale": set(),
     "inpaint": {"recursive"},
     "explain": {"certificate", "error-bars", "parameters", "quality", "recursive", "save-degraded", "skip-existing"}
     | {"batch"}
-    | IN_TILES
-    | OF_PICTURES,
-    "mri": {"batch", "channelwise", "data-range", "quality", "recursive"} | IN_TILES | OF_PICTURES,
-    "ct": {"batch", "channelwise", "data-range", "quality", "recursive"} | IN_TILES | OF_PICTURES,
+    | OF_PICTURES
+    | OF_MUCH,
+    "mri": {"batch", "channelwise", "data-range", "quality", "recursive"} | OF_PICTURES | OF_MUCH,
+    "ct": {"batch", "channelwise", "data-range", "quality", "recursive"} | OF_PICTURES | OF_MUCH,
 }
 
 

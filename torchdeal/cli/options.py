@@ -23,7 +23,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 NUMBERS = (".npy", ".tif", ".tiff")  # formats that hold numbers of any size
 SIMULATION = "Simulation"  # a heading in the help
-TILES = ("tile", "overlap", "resume")  # settings for pictures that are larger than the memory
+TILES = ("tile", "overlap", "resume", "dask")  # settings for much: large pictures, many machines
 PICTURE_NOISE = ("noise_model", "gain", "read_noise", "noise_map", "noise_per")  # settings for noise in pictures
 
 
@@ -161,6 +161,14 @@ class Settings:
     resume: Annotated[
         bool, _tiling("--resume", help="Go on with a run in tiles that was stopped, where OUT.partial is still there.")
     ] = False
+    dask: Annotated[
+        str | None,
+        _tiling(
+            metavar="ADDRESS",
+            help="Have tiles, or the files of a folder, solved by workers of Dask: the address of a scheduler, such as "
+            "tcp://host:8786, or a number of processes on this machine.",
+        ),
+    ] = None
     simulate: Annotated[
         bool,
         _simulating(

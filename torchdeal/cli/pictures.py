@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from torchdeal.noise import NoiseLevel, noise_levels, pooled_level
 from torchdeal.operators import Operator
 from torchdeal.scale.local import LocalOperator
 from torchdeal.simulate import measure, measure_counts, measure_impulses
+
+if TYPE_CHECKING:
+    from torchdeal.scale.cluster import Cluster
 
 WHITE = 255.0
 COLOURS = (1, 3)  # that there are models for
@@ -164,10 +167,10 @@ class PictureTask(Task[Tensor, PictureKind]):
 
         return wants_tiles(self, job, models)
 
-    def restore_in_tiles(self, job: Job, models: Models) -> FileReport:
+    def restore_in_tiles(self, job: Job, models: Models, cluster: Cluster | None = None) -> FileReport:
         from torchdeal.cli.tiled import restore_in_tiles
 
-        return restore_in_tiles(self, job, models)
+        return restore_in_tiles(self, job, models, cluster)
 
     def problem(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 import typer
@@ -23,6 +23,7 @@ from torchdeal.cli.memory import check_memory
 from torchdeal.cli.options import Settings
 from torchdeal.cli.report import FileReport, Outcome, close, show
 from torchdeal.cli.shared import complain, in_words, is_foreseeable
+from torchdeal.cli.spread import cluster_of, files_on
 from torchdeal.estimation import estimate_range
 from torchdeal.fidelity import Impulse, NoiseModel, Poisson
 from torchdeal.io.checkpoint import default_weights, load
@@ -34,6 +35,9 @@ from torchdeal.reconstruction import Reconstruction
 from torchdeal.scale.batches import batch_size
 from torchdeal.scale.stacks import sample_of
 from torchdeal.solvers import Progress, Solution
+
+if TYPE_CHECKING:
+    from torchdeal.scale.cluster import Cluster
 
 __all__ = ["Models", "Problem", "Simulation", "Solved", "Task", "check_finite", "image_range", "run", "solve"]
 
@@ -122,8 +126,8 @@ class Task(ABC, Generic[Frame, Kind]):
         """Whether the file is to be solved part by part."""
         return False
 
-    def restore_in_tiles(self, job: Job, models: Models) -> FileReport:
-        """That."""
+    def restore_in_tiles(self, job: Job, models: Models, cluster: Cluster | None = None) -> FileReport:
+        """That, here or on a cluster."""
         raise NotImplementedError
 
 
@@ -146,8 +150,9 @@ def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:
         if settings.model is not None:
             models(settings.model)  # one that is not there would fail each file
         pending = [job for job in jobs if job not in done]
-        for job, found in _all_restored(pending, task, models):
-            _record(job, found, outcome, settings.as_json, alone=len(jobs) == 1)
+        with cluster_of(settings) as cluster:
+            for job, found in _all_restored(pending, task, models, cluster):
+                _record(job, found, outcome, settings.as_json, alone=len(jobs) == 1)
     except (KeyboardInterrupt, SystemExit) as stop:
         complain("Interrupted", "files that were not finished are as they were")
         close(outcome, settings.as_json, stopped=True)
@@ -165,8 +170,10 @@ def restore(job: Job, task: Task, models: Models) -> FileReport:
     return found
 
 
-def _all_restored(jobs: Sequence[Job], task: Task, models: Models) -> Iterator[tuple[Job, FileReport | Exception]]:
-    """In tiles or in batches. What is wrong with a file is said in its turn."""
+def _all_restored(
+    jobs: Sequence[Job], task: Task, models: Models, cluster: Cluster | None = None
+) -> Iterator[tuple[Job, FileReport | Exception]]:
+    """In tiles, on a cluster, or in batches. What is wrong with a file is said in its turn."""
     together = partial(solve_together, settings=task.settings, models=models)
 
     def way(job: Job) -> bool | Exception:
@@ -176,6 +183,9 @@ def _all_restored(jobs: Sequence[Job], task: Task, models: Models) -> Iterator[t
             return error
 
     for in_tiles, some in itertools.groupby(jobs, way):
+        if in_tiles is False and cluster is not None:
+            yield from files_on(cluster, list(some), task)
+            continue
         if in_tiles is False:
             yield from restored(some, task, together, partial(_most, task.settings, models))
             continue
@@ -183,7 +193,7 @@ def _all_restored(jobs: Sequence[Job], task: Task, models: Models) -> Iterator[t
             try:
                 if isinstance(in_tiles, Exception):
                     raise in_tiles
-                yield job, task.restore_in_tiles(job, models)
+                yield job, task.restore_in_tiles(job, models, cluster)
             except Exception as error:
                 yield job, error
 

@@ -29,6 +29,7 @@ from torchdeal.solvers import Status
 
 if TYPE_CHECKING:
     from torchdeal.cli.pictures import PictureTask
+    from torchdeal.scale.cluster import Cluster
 
 LAZY = (*TIFF, ".npy")  # files of which a part can be read
 
@@ -60,7 +61,7 @@ def _wants_tiles(task: PictureTask, job: Job, models: Models) -> bool:
     return settings.torch_device == "cpu" and not fits(models(_model(settings, source)), pixels)
 
 
-def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
+def restore_in_tiles(task: PictureTask, job: Job, models: Models, cluster: Cluster | None = None) -> FileReport:
     """One file: what its pictures share is found, then tile after tile is solved and kept."""
     (path, target), settings, started = job, task.settings, time.perf_counter()
     unfit = _not_in_tiles(settings)
@@ -91,6 +92,7 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models) -> FileReport:
                     shared,
                     unfinished=unfinished,
                     told=lambda done, of: told(f"tile {done} of {of}"),
+                    engine=cluster.solve if cluster else None,
                 )
     except (KeyboardInterrupt, SystemExit):
         if begun.folder.exists():

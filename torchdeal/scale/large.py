@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,19 @@ BATCH_PIXELS = {"cuda": 2**20}  # that are solved together; elsewhere one tile h
 SAMPLE_SIDE, SAMPLES_EACH_WAY = 256, 4  # of the parts from which the noise of a large picture is estimated
 
 Solve = Callable[[Sequence[np.ndarray], Sequence[Tile], Shared], list[tuple[np.ndarray, TileRun]]]
+
+
+@dataclass(frozen=True, eq=False)
+class TileWork:
+    """Tiles of a picture that are solved together, as they were read."""
+
+    plane: int
+    tiles: Sequence[Tile]
+    pixels: Sequence[np.ndarray]
+    shared: Shared
+
+
+TileEngine = Callable[[Iterable[TileWork]], Iterator[tuple[TileWork, list[tuple[np.ndarray, TileRun]]]]]  # in order
 
 
 @dataclass
@@ -58,6 +71,7 @@ def run_tiles(
     unfinished: Unfinished | None = None,
     told: Callable[[int, int], None] = lambda done, of: None,
     solve: Solve = solve_tiles,
+    engine: TileEngine | None = None,
 ) -> TiledRun:
     """Solve all tiles that the target does not hold yet, and finish it.
 
@@ -69,44 +83,44 @@ def run_tiles(
         unfinished: where notes on each tile are kept, so that a resumed run can report all of them.
         told: hears how many tiles of how many are done.
         solve: what is done to a batch of tiles.
+        engine: what has that done elsewhere, such as on a cluster; by default batches are solved here, one by one.
     """
-    planes, run = source.layout.planes, TiledRun()
-    bare = grid(source.layout.size, core, 0)
-    run.tiles = planes * len(bare)
+    run = TiledRun()
+    run.tiles = source.layout.planes * len(grid(source.layout.size, core, 0))
     known = {(entry["plane"], *entry["place"]): entry for entry in unfinished.noted()} if unfinished else {}
-    done = 0
-    for plane in range(planes):
-        if all(target.holds(plane, tile) for tile in bare):
-            done += len(bare)
-            run.resumed += len(bare)
-            continue
-        of_plane, overlap = shared(plane)
-        run.overlap = max(run.overlap, overlap)
-        tiles = grid(source.layout.size, core, overlap)
-        batches = list(_batches(tiles, _batch_size(of_plane, core + 2 * overlap)))
-        for batch in batches:
-            if not all(target.holds(plane, tile) for tile in batch):
-                for tile, entry in _do(plane, batch, source, target, of_plane, solve):
-                    known[plane, tile.place[0], tile.place[1]] = entry
-                    if unfinished:
-                        unfinished.note(entry)
-            else:
-                run.resumed += len(batch)
-            done += len(batch)
-            told(done, run.tiles)
+    missing, done = _missing(source, target, core, shared, run), 0
+    solved = engine(missing) if engine else ((work, solve(work.pixels, work.tiles, work.shared)) for work in missing)
+    for work, answers in solved:
+        for tile, (pixels, ended) in zip(work.tiles, answers, strict=True):
+            target.write(work.plane, tile, pixels)
+            entry = known[work.plane, tile.place[0], tile.place[1]] = _entry(work.plane, tile, ended)
+            if unfinished:
+                unfinished.note(entry)
+        done += len(work.tiles)
+        told(run.resumed + done, run.tiles)
     for entry in known.values():
         run.add(entry)
     run.notes = target.finish()
     return run
 
 
-def _do(
-    plane: int, batch: Sequence[Tile], source: Source, target: Target, shared: Shared, solve: Solve
-) -> Iterator[tuple[Tile, dict[str, Any]]]:
-    pixels = [source.read(plane, tile.read) for tile in batch]
-    for tile, (core, ended) in zip(batch, solve(pixels, batch, shared), strict=True):
-        target.write(plane, tile, core)
-        yield tile, _entry(plane, tile, ended)
+def _missing(
+    source: Source, target: Target, core: int, shared: Callable[[int], tuple[Shared, int]], run: TiledRun
+) -> Iterator[TileWork]:
+    """What the target does not hold yet, read when it is asked for."""
+    bare = grid(source.layout.size, core, 0)
+    for plane in range(source.layout.planes):
+        if all(target.holds(plane, tile) for tile in bare):
+            run.resumed += len(bare)
+            continue
+        of_plane, overlap = shared(plane)
+        run.overlap = max(run.overlap, overlap)
+        tiles = grid(source.layout.size, core, overlap)
+        for batch in _batches(tiles, _batch_size(of_plane, core + 2 * overlap)):
+            if all(target.holds(plane, tile) for tile in batch):
+                run.resumed += len(batch)
+            else:
+                yield TileWork(plane, batch, [source.read(plane, tile.read) for tile in batch], of_plane)
 
 
 def sample(source: Source, plane: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from torchdeal.scale.targets import ArrayTarget, FileTarget, Target, TileFiles, 
 from torchdeal.scale.tiles import Shared, is_denoising, with_parameters
 from torchdeal.scale.unfinished import Unfinished
 
+if TYPE_CHECKING:
+    from torchdeal.scale.cluster import Cluster
+
 
 def reconstruct_tiled(
     source: Any,
@@ -53,6 +56,7 @@ def reconstruct_tiled(
     halo_tolerance: float = DEFAULT_HALO_TOLERANCE,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    cluster: Cluster | None = None,
 ) -> TiledRun:
     """Reconstruct an image of any size by tiles with overlap; the result is that of the whole image, but for a little.
 
@@ -75,6 +79,7 @@ def reconstruct_tiled(
         halo_tolerance: what the halos may change, relative to the root mean square of the image.
         resume: go on with a run that was stopped (only for files).
         progress: called with the number of tiles that are done, and of all.
+        cluster: whose workers solve the tiles; see `torchdeal.scale.cluster`.
 
     Returns:
         how the tiles ended, and the result as `x`: the array, or the path of the file.
@@ -95,18 +100,19 @@ def reconstruct_tiled(
         channelwise,
     )
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
-    shared = plan.for_each(lambda plane: _with_noise(knobs, read, plane, data_range))
+    shared = plan.for_each(lambda plane: with_noise_of(knobs, read, plane, data_range))
     told = progress or (lambda done, of: None)
+    engine = cluster.solve if cluster else None
     if not isinstance(target, str | os.PathLike):
         made = _array_target(target, read, operator.scale)
-        run = run_tiles(read, made, plan.core, shared, told=told)
+        run = run_tiles(read, made, plan.core, shared, told=told, engine=engine)
         run.x = made.array
         return run
     path = Path(target)
     check_target(path, read, operator.scale)
     with Unfinished(path, plan.settings(), resume) as unfinished:
         made = file_target(path, read, plan.core, operator.scale, unfinished, white=data_range or 1.0)
-        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told)
+        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told, engine=engine)
     run.x = path
     return run
 
@@ -235,7 +241,7 @@ def _array_target(target: Any, source: Source, scale: int) -> ArrayTarget:
     return ArrayTarget(target, layout, scale)
 
 
-def _with_noise(knobs: Shared, source: Source, plane: int, data_range: float | None) -> Shared:
+def with_noise_of(knobs: Shared, source: Source, plane: int, data_range: float | None) -> Shared:
     """What all tiles of a picture share, with its noise, estimated if need be."""
     sampled = sample(source, plane)
     to_tensor(sampled, data_range=data_range, check_range=is_denoising(knobs.operator))  # raises for what is no picture
