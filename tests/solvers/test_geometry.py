@@ -72,6 +72,22 @@ def test_secants_agree_with_a_dense_least_squares_solve(dtype, known):
         assert float(left[sample]) == pytest.approx(float((target[:, None] - changes @ weights).norm()), rel=1e-6)
 
 
+def test_within_a_transform_of_torch():
+    """Whose tensors numpy cannot see."""
+    x, d, pairs, seen = steps(torch.float64)
+    found = []
+
+    def look(x):
+        inside = Geometry(inner_products_of(x, d, pairs))
+        found.append((inside.step, inside.ratio(1), inside.secants(torch.tensor([3, 2]))))
+        return x.sum()
+
+    torch.func.jvp(look, (x,), (x,))
+    step, ratio, secants = found[0]
+    torch.testing.assert_close((step, ratio), (seen.step, seen.ratio(1)))
+    torch.testing.assert_close(secants, seen.secants(torch.tensor([3, 2])))
+
+
 def test_nothing_before():
     _, d, _, seen = steps(torch.float64, earlier=0)
     explained, left = seen.secants(torch.tensor([0, 0]))

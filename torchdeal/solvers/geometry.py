@@ -47,7 +47,7 @@ class Geometry:
 
     def __init__(self, products: Tensor):
         # numpy, whose functions of so few numbers take a tenth of the time
-        self._products = products.numpy()
+        self._products = _as_array(products)
         self.earlier = products.shape[1] // 2  # how many iterates before this one are known
         self.step = torch.from_numpy(np.sqrt(self._products[:, 0, 0]))  # ||d||
 
@@ -71,7 +71,7 @@ class Geometry:
         m = self.earlier
         if not m:
             return torch.zeros_like(self.step), self.step
-        counts = (np.arange(m) < known.numpy()[:, None]).astype(float)
+        counts = (np.arange(m) < _as_array(known)[:, None]).astype(float)
         pairs = counts[:, None] * counts[:, :, None]
         moves, changes = slice(1, 1 + m), slice(1 + m, 1 + 2 * m)
         among_changes = self._products[:, changes, changes] * pairs
@@ -102,6 +102,13 @@ class Geometry:
         """`||x - x_i||^2`, `<x - x_i, d - d_i>` and `||d - d_i||^2`."""
         move, change = 1 + back, 1 + self.earlier + back
         return self._products[:, move, move], self._products[:, move, change], self._products[:, change, change]
+
+
+def _as_array(values: Tensor) -> np.ndarray:
+    try:
+        return values.numpy()
+    except RuntimeError:  # within transforms of torch.func, whose tensors have no memory of their own
+        return np.array([float(value) for value in values.flatten()]).reshape(values.shape)
 
 
 def least_squares(gram: np.ndarray, products: np.ndarray) -> np.ndarray:
