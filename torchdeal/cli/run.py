@@ -127,8 +127,8 @@ class Task(ABC, Generic[Frame, Kind]):
         return False
 
     def restore_in_tiles(self, job: Job, models: Models, cluster: Cluster | None = None) -> FileReport:
-        """That, here or on a cluster."""
-        raise NotImplementedError
+        """That, here or on a cluster; for tasks that may say so."""
+        raise ValueError(f"{job[0]}: this command does not work in tiles")
 
 
 def run(task: Task, jobs: Sequence[Job], reads: Sequence[Path] = ()) -> None:

@@ -5,6 +5,7 @@ Their names and units are those of the commands. No parameter is the name of a f
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -109,9 +110,9 @@ class Asked(BaseModel):
             shared["model"] = f"{name}-light" if weights == "light" else name
         return Settings(**shared, device=Device(device))
 
+    @abstractmethod
     def task(self, settings: Settings, files: dict[str, Upload]) -> PictureTask:
         """What the command of this name would do."""
-        raise NotImplementedError
 
     @property
     def magnification(self) -> int:
