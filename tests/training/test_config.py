@@ -119,6 +119,7 @@ IMPOSSIBLE = [
     ("optimiser.betas", [0.9, 1]),
     ("optimiser.clip", 0),
     ("optimiser.ema", 1),
+    ("optimiser.above", 50),
     ("loss.gamma", -1),
     ("loss.gamma", float("inf")),
     ("loss.occasional", 0),

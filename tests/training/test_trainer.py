@@ -96,6 +96,34 @@ def test_a_model_that_is_given_is_where_the_run_starts(make_trainer):
     assert load_checkpoint(checkpoint(trainer))[1].started_from == "elsewhere"
 
 
+@pytest.mark.parametrize("engine", ["direct", "packed"])
+def test_only_what_is_done_at_higher_noise_levels_is_trained(make_trainer, engine):
+    model = td.DEAL(features=16)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = make_trainer(
+        model=model, engine=engine, optimiser={"above": 27}, task={"sigma": [25, 50]}, loss={"slowness": 1}
+    )
+    trainer.run(until=6)
+    for weights in (trainer.model, trainer.average):
+        after = weights.state_dict()
+        changed = {name for name in before if not torch.equal(after[name], before[name])}
+        assert changed == {"kappa", "scaling"}
+        assert torch.equal(after["kappa"][:29], before["kappa"][:29])  # knots at -1, 0, ... 27
+        assert not (after["kappa"][29:] == before["kappa"][29:]).all()
+        assert torch.equal(after["scaling"][:, :8], before["scaling"][:, :8])  # at -1, 3, ... 27
+        assert bool((after["scaling"][:, 8:] != before["scaling"][:, 8:]).any(0).all())
+
+
+def test_a_restricted_run_goes_on_as_if_it_had_not_been_stopped(make_trainer):
+    options = {"optimiser": {"above": 27}, "task": {"sigma": [25, 50]}}
+    whole, stopped, resumed = (make_trainer(name, **options) for name in ("whole", "stopped", "resumed"))
+    whole.run(until=8)
+    stopped.run(until=4)
+    resumed.resume(checkpoint(stopped))
+    resumed.run(until=8)
+    assert_same_tensors(resumed.model.state_dict(), whole.model.state_dict())
+
+
 # Stopping and going on
 
 

@@ -89,6 +89,12 @@ def _pieces(coefficients: Tensor) -> tuple[Tensor, Tensor]:
     return slope, coefficients[:-1] - slope * knots[:-1]
 
 
+def sigma_knots(coefficients: Tensor) -> Tensor:
+    """The noise levels at which a spline in sigma has its knots, `(K,)`."""
+    count, device = coefficients.shape[-1], coefficients.device
+    return torch.linspace(SIGMA_START, SIGMA_END, count, dtype=torch.double, device=device)  # whole numbers, exactly
+
+
 def sigma_spline(coefficients: Tensor, sigma: Tensor) -> Tensor:
     """A spline in the noise level, knots on [-1, 51], linearly extended beyond.
 

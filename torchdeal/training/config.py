@@ -122,6 +122,8 @@ class OptimiserConfig:
     )
     clip: float = setting(100.0, "above 0", lambda value: value > 0)  # norm of the gradient at most
     ema: float = setting(0.999, "at least 0 and below 1", lambda value: 0 <= value < 1)
+    # Train only what the model does at noise levels above this one; at 0 to this level it stays as it is, bit for bit
+    above: float = setting(-1.0, f"below {SIGMA_MAX:g}; -1 trains everything", lambda value: value < SIGMA_MAX)
 
     def check(self) -> None:
         _require(0 <= self.final_lr <= self.lr, "optimiser.final_lr", "from 0 to optimiser.lr", self.final_lr)

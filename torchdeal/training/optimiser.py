@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from torchdeal.model import DEAL
+from torchdeal.model.spline import sigma_knots
 from torchdeal.training.config import OptimiserConfig
 
 STATE = ("step", "exp_avg", "exp_avg_sq")
@@ -19,6 +21,18 @@ def adam(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.lr, device=device) if on_gpu else config.lr
     return torch.optim.Adam(model.parameters(), rate, betas=config.betas, foreach=True, capturable=on_gpu)
+
+
+def restrict(model: DEAL, above: float) -> list[tuple[nn.Parameter, Tensor]]:
+    """Leave only what decides on noise levels above this one to be trained: knots of the splines in sigma.
+
+    Returns these parameters, each with 1 at knots that are trained and 0 at the others, for their gradients.
+    """
+    if above < 0:
+        return []
+    model.requires_grad_(False)
+    chosen = [model.kappa.requires_grad_(True), model.scaling.requires_grad_(True)]
+    return [(values, (sigma_knots(values) > above).to(values).expand_as(values)) for values in chosen]
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

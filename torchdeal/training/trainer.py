@@ -36,6 +36,7 @@ from torchdeal.training.optimiser import (
     learning_rate,
     optimiser_tensors,
     restore_optimiser,
+    restrict,
     set_rate,
 )
 from torchdeal.training.report import Example, Listener, Tally, Validated
@@ -89,6 +90,7 @@ class Trainer:
         self.device = images.pixels.device
         self.model = (model if model is not None else _new_model(config)).to(self.device).train().requires_grad_(True)
         self.average = copy.deepcopy(self.model).requires_grad_(False)
+        self.restricted = restrict(self.model, config.optimiser.above)
         self.optimiser = adam(self.model, config.optimiser)
         self.forgetting = torch.zeros((), device=self.device)  # how much of its past the average forgets in a step
         self.training_step = TrainingStep(self.model, config.loss, engine=engine)
@@ -195,6 +197,9 @@ class Trainer:
         self.optimiser.zero_grad()
         result = self.parallel_step(batch, before, occasional)
         result.loss.backward()
+        for parameter, trained in self.restricted:
+            assert parameter.grad is not None
+            parameter.grad.mul_(trained)
         norm = clip_gradient(self.model.parameters(), self.config.optimiser.clip)
         self.optimiser.step()
         with torch.no_grad():
