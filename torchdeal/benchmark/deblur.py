@@ -19,8 +19,8 @@ PAPER = {2.55: (15.0, 0.5), 7.65: (15.0, 2.5)}  # noise on the 0..255 scale: sig
 TUNING_CROP, QUICK_CROP = 256, 64
 PROTOCOL = (
     "Set12, circular motion blur (Levin et al. 2009, kernels 1 and 3), rounded to 8 bits, then white noise by "
-    "numpy.random.RandomState(0). PSNR of 8-bit images. Parameters are chosen for each noise level on the other nine "
-    "images of Set12."
+    "numpy.random.RandomState(0). PSNR of 8-bit images. Parameters are chosen for each kernel and noise level on the other "
+    "nine images of Set12."
 )
 
 
@@ -38,8 +38,8 @@ def cells(options: BenchmarkOptions) -> Iterator[Cell]:
                     kind="deblur",
                     channels=1,
                     problems=partial(_problems, options, [image], operator, noise),
-                    tuning=partial(_tuning, options, noise),
-                    tuned_as=f"noise {noise:g}",
+                    tuning=partial(_tuning, options, operator, noise),
+                    tuned_as=f"kernel {number}, noise {noise:g}",
                     paper=PAPER[noise],
                     eight_bit=True,
                 )
@@ -53,20 +53,10 @@ def _problems(
     return [blurred(name, clean_image(named_image(folder, name), 1, crop), operator, noise) for name in images]
 
 
-def _tuning(options: BenchmarkOptions, noise: float) -> list[PosedProblem]:
-    """The other images, in turn with one kernel and the other."""
+def _tuning(options: BenchmarkOptions, operator: Blur, noise: float) -> list[PosedProblem]:
+    """The other images."""
     others = [path.stem for path in list_images(options.folder("test", "Set12")) if path.stem not in IMAGES]
-    return [
-        problem
-        for turn, number in enumerate(KERNELS)
-        for problem in _problems(
-            options,
-            others[turn :: len(KERNELS)],
-            _blur(options.folder("kernels", KERNELS_FILE), number),
-            noise,
-            TUNING_CROP,
-        )
-    ]
+    return _problems(options, others, operator, noise, TUNING_CROP)
 
 
 @cache
