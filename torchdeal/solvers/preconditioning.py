@@ -36,7 +36,8 @@ class Preconditioning:
         symbol: of `H^T H`, its diagonal in the Fourier domain, in a shape that is broadcast to that of the image.
         diagonal: of `H^T H`, or a local mean of it, likewise.
         like: an image, `(B, C, H, W)`, real or complex.
-        aliasing: the symbol of B, `(H, W)`, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row and column.
+        aliasing: the symbol of B, `(H, W)`, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row
+            and column.
     """
 
     def __init__(

@@ -33,9 +33,9 @@ class Status(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One evaluation of `T`. Vectors have one entry per sample of the batch, and are on the CPU, where decisions are made.
+    """One evaluation of `T`: images of the samples that are computed, vectors with one entry for each of the batch.
 
-    Images are those of the samples that are computed.
+    Vectors are on the CPU, where decisions are made.
     """
 
     x: Tensor
