@@ -188,6 +188,7 @@ class _Given:
             equation.b,
             first,
             rough=system.rough,
+            part=system.part,
             replayed=replayed_cg(equation.b),
             **vars(run),
         )

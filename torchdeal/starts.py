@@ -56,6 +56,7 @@ def from_starts(
             equation.b,
             start,
             rough=system.rough,
+            part=system.part,
             tolerance=tolerance,
             max_iterations=max_iterations,
         )

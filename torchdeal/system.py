@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,25 @@ class AttentiveSystem:
     def rough(self, x: Tensor) -> System:
         """To about 1e-3, where the backend saves time that way."""
         return self._at(x, precise=False)
+
+    def part(self, samples: Tensor) -> AttentiveSystem | None:
+        """The same for these samples of the batch alone, `(n,)`; None where the operator is not to be had for them."""
+        operator = self.operator.of_samples(samples)
+        if operator is None:
+            return None
+
+        def rows(values: Tensor) -> Tensor:
+            """There are one or several of a sample."""
+            return values.unflatten(0, (len(self.lam), -1))[samples].flatten(0, 1)
+
+        return replace(
+            self,
+            operator=operator,
+            lam=rows(self.lam),
+            alpha=rows(self.alpha),
+            preconditioning=self.preconditioning and self.preconditioning.part(samples),
+            y=None if self.y is None else self.y[samples],
+        )
 
     def _at(self, x: Tensor, precise: bool) -> System:
         images = seen_by_model(x, self.channels)

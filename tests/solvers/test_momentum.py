@@ -53,12 +53,12 @@ def test_no_momentum_for_what_has_ended_or_is_over():
     momentum.over[2] = True
     before = evaluation(torch.zeros(3, 2), AHEAD.expand(3, 2))
     now = evaluation(AHEAD.expand(3, 2), 2 * AHEAD.expand(3, 2), [before])
-    following = momentum.next_iterate(now, before, torch.tensor([True, False, True]))
-    assert following[:, 0].tolist() == [2.5, 2.0, 2.0]
+    factor = momentum.factor(now, torch.tensor([True, False, True]))
+    assert factor.tolist() == [0.5, 0.0, 0.0]
     assert momentum.age.tolist() == [4, 4, 4]
 
 
 def test_the_first_step_has_none():
     momentum = Momentum(torch.zeros(1, 2))
     now = evaluation(torch.zeros(1, 2), AHEAD)
-    assert torch.equal(momentum.next_iterate(now, None, torch.tensor([True])), AHEAD)
+    assert momentum.factor(now, torch.tensor([True])).tolist() == [0]

@@ -24,6 +24,8 @@ ArrayMap = Callable[[np.ndarray], np.ndarray]
 class Adapted(Operator):
     """Two functions as an operator."""
 
+    one_by_one = False  # whether they take the samples of a batch one after the other, and so all alike
+
     def __init__(self, forward: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor], name: str):
         self.forward_function, self.adjoint_function, self.name = forward, adjoint, name
 
@@ -35,6 +37,9 @@ class Adapted(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return self.adjoint_function(y)
+
+    def of_samples(self, samples: Tensor) -> Operator | None:
+        return self if self.one_by_one else None
 
 
 def as_operator(obj: Any, *, image_shape: tuple[int, ...] | None = None) -> Operator:
@@ -96,6 +101,7 @@ def _of_arrays(forward: ArrayMap, adjoint: ArrayMap, image: Shape, measurement: 
 
     operator = Adapted(of_batches(forward, measurement), of_batches(adjoint, image), name)
     operator.image_shape, operator.measurement_shape = image, measurement
+    operator.one_by_one = True
     return operator
 
 

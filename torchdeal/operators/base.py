@@ -86,6 +86,30 @@ class Operator(ABC):
         """`weight * H x`, for a weight of the shape of the measurements, `(B or 1, ...)`."""
         return Weighted(weight, self)
 
+    def of_samples(self, samples: Tensor) -> Operator | None:
+        """The same operator for these samples of a batch alone, `(n,)`, on the CPU; None where it is not to be had.
+
+        What an operator of a user keeps of each sample only its author knows: where nothing is said here, a batch is
+        computed until all of its samples have ended. One that treats all samples alike returns itself.
+        """
+        return self._of_samples(samples) if vars(type(self)).get("trusted", False) else None
+
+    def _of_samples(self, samples: Tensor) -> Operator | None:
+        """Of an operator of the package, which is the same for all samples where it is not for a batch."""
+        return self if self.batch is None else None
+
+    def _with_samples_of(self: Self, names: Sequence[str], samples: Tensor) -> Self:
+        """The same with these samples of the tensors of these names, where they are `(B, ., H, W)`."""
+        if self.batch is None:
+            return self
+        some = copy.copy(self)
+        some.batch = len(samples)
+        for name in names:
+            values = getattr(self, name)
+            if values is not None and values.ndim == 4 and len(values) > 1:
+                setattr(some, name, values[samples])
+        return some
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
@@ -177,6 +201,20 @@ class Combination(Operator):
         self.batch = next((part.batch for part in self.parts() if part.batch), None)
         self.replayable = all(part.replayable for part in self.parts())
 
+    def _of_samples(self, samples: Tensor) -> Operator | None:
+        """Made of the same parts for these samples."""
+        found = {part: part.of_samples(samples) for part in self.parts()}
+        if None in found.values():
+            return None
+        some = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, tuple):
+                setattr(some, name, tuple(found.get(part, part) for part in value))
+            elif isinstance(value, Operator):
+                setattr(some, name, found[value])
+        some.batch = self.batch and len(samples)
+        return some
+
 
 class Compose(Combination):
     """`outer(inner(x))`, written `outer @ inner`."""
@@ -246,8 +284,15 @@ class Weighted(Combination):
         # With several weights the noise differs from place to place, and is not one number any more.
         self.noise = None if noise is None or len(weights) != 1 else float(weights[0]) * noise
         dimensions = 3 if self.measurement_shape is None else len(self.measurement_shape)
-        if self.weight.ndim > dimensions and len(self.weight) > 1:
+        self._weighs_each = self.weight.ndim > dimensions and len(self.weight) > 1
+        if self._weighs_each:
             self.batch = len(self.weight)
+
+    def _of_samples(self, samples: Tensor) -> Operator | None:
+        some = super()._of_samples(samples)
+        if isinstance(some, Weighted) and self._weighs_each:
+            some.weight = self.weight[samples]
+        return some
 
     def _forward(self, x: Tensor) -> Tensor:
         return self.weight * self.operator.forward(x)

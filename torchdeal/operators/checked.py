@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,14 @@ class Checked(Operator):
         if type(self.operator).normal is Operator.normal:
             return self._adjoint(self._forward(x))
         return self._checked(NORMAL, self.operator.normal(x), x)
+
+    def of_samples(self, samples: Tensor) -> Operator | None:
+        operator = self.operator.of_samples(samples)
+        if operator is None:
+            return None
+        some = copy.copy(self)  # what was nonfinite is noted in the same place
+        some.operator, some.batch = operator, operator.batch
+        return some
 
     def normal_symbol(self, like: Tensor) -> Tensor | None:
         symbol = self.operator.normal_symbol(like)

@@ -73,6 +73,9 @@ class Mask(Operator):
     def weighted(self, weight: Tensor) -> Operator:
         return Mask(weight * self.mask)
 
+    def _of_samples(self, samples: Tensor) -> Operator:
+        return self._with_samples_of(["mask"], samples)
+
 
 class BlurBoundary(Choice):
     """What a blur sees beyond the border of the image."""

@@ -59,6 +59,9 @@ class Fourier(Operator):
             return super().weighted(weight)
         return Fourier(self._sampled(weight), centered=self.centered, real=self.real)
 
+    def _of_samples(self, samples: Tensor) -> Fourier:
+        return self._with_samples_of(["mask"], samples)
+
     def _sampled(self, kspace: Tensor) -> Tensor:
         return kspace if self.mask is None else self.mask * kspace
 
@@ -101,6 +104,12 @@ class MultiCoilFourier(Operator):
 
     def _adjoint(self, y: Tensor) -> Tensor:
         return _combined(self.fourier.adjoint(y), self.maps, self.real)
+
+    def _of_samples(self, samples: Tensor) -> Operator:
+        some = self._with_samples_of(["maps"], samples)
+        if some is not self:
+            some.fourier = self.fourier._of_samples(samples)
+        return some
 
 
 class NonCartesianFourier(Operator):
@@ -157,6 +166,9 @@ class NonCartesianFourier(Operator):
         transformed = torch.fft.fft2(self._seen_by_coils(x), s=(2 * height, 2 * width))
         images = torch.fft.ifft2(self.spectrum * transformed)[..., :height, :width]
         return _combined(images, self.maps, self.real)
+
+    def _of_samples(self, samples: Tensor) -> Operator:
+        return self._with_samples_of(["maps"], samples)
 
     def _seen_by_coils(self, x: Tensor) -> Tensor:
         return x if self.maps is None else self.maps * x

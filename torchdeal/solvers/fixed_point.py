@@ -10,6 +10,8 @@ parts, each in a module of its own, decide the rest:
   ill-posed system hides large errors in small residuals), nor does a small loose step.
 * `momentum`: the next iterate lies ahead of `T(x)`.
 * `cg`: the linear solve.
+
+`gathered` leaves samples that have ended out of the computation.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ import torch
 from torch import Tensor
 
 from torchdeal.solvers.cg import LinearMap, LinearSolution, conjugate_gradient, sample_norms
-from torchdeal.solvers.distance import ENOUGH, MEMORY, DistanceEstimate, on_cpu
+from torchdeal.solvers.distance import ENOUGH, DistanceEstimate, on_cpu
+from torchdeal.solvers.gathered import Gathered
 from torchdeal.solvers.geometry import Geometry, inner_products_of
 from torchdeal.solvers.momentum import Momentum
 from torchdeal.solvers.phases import Phases
@@ -82,12 +85,21 @@ class System:
         return self.approximate or self.apply
 
 
+class Systems(Protocol):
+    """`x -> A(x)`, and a faster approximation of it, for some samples of a batch."""
+
+    def precise(self, x: Tensor) -> System: ...
+
+    def rough(self, x: Tensor) -> System: ...
+
+
 def solve_fixed_point(
     linearise: Callable[[Tensor], System],
     b: Tensor,
     start: Tensor | None = None,
     *,
     rough: Callable[[Tensor], System] | None = None,
+    part: Callable[[Tensor], Systems | None] | None = None,
     tolerance: float,
     max_iterations: int,
     keep_path: bool = False,
@@ -97,7 +109,7 @@ def solve_fixed_point(
     """Find `x` with `A(x) x = b`, each sample of the batch on its own.
 
     A sample has converged when its estimated distance to the fixed point (`DistanceEstimate`) is at most
-    `tolerance * ||x||`, and the estimate is trusted. It is then frozen.
+    `tolerance * ||x||`, and the estimate is trusted. It is then frozen, and soon not computed any more (`Gathered`).
 
     Samples of a batch share only how they are computed: `rough` is used as long as all are far from their fixed points,
     and on a GPU CG looks less often whether a sample is done where another one wants accuracy. So a neighbour can
@@ -108,6 +120,8 @@ def solve_fixed_point(
         b: right-hand sides, `(B, C, H, W)`.
         start: `x_0`, zero if None.
         rough: a faster approximation of `linearise`, to about 1e-3, for the steps far from the fixed point.
+        part: the systems of some samples alone, by their places in the batch, `(n,)`, on the CPU; None where they
+            cannot be had, or for the whole argument: then all are computed until the last one has ended.
         tolerance: on the estimated relative distance to the fixed point.
         max_iterations: outer iterations at most.
         keep_path: return all iterates.
@@ -117,35 +131,38 @@ def solve_fixed_point(
     (b_norm,) = on_cpu(sample_norms(b))
     rounding = ROUNDING * torch.finfo(b.dtype).eps
     trivial = b_norm == 0  # the fixed point of b = 0 is 0
-    x = _first_iterate(b, start, trivial)
+    here = Gathered(b, _first_iterate(b, start, trivial))
     phases, estimate = Phases(trivial, tolerance, rounding), DistanceEstimate(b, trivial, rounding)
     settling = Settling(len(b), tolerance)
-    momentum, history, path = Momentum(b), list[Evaluation](), [x]
+    momentum, path = Momentum(b), [here.x]
     iterations, cg_iterations = torch.zeros(len(b), dtype=torch.long), torch.zeros(len(b), dtype=torch.long)
     for iteration in range(1, max_iterations + 1):
         active, left = phases.active, max_iterations - iteration
         if not bool(active.any()):
             break
+        if part is not None and here.mostly_ended(active):
+            samples = active.nonzero().flatten()
+            if (smaller := part(samples)) is not None:
+                here.keep(samples)
+                linearise, rough = smaller.precise, smaller.rough
         accurate = phases.closing_in | (left < ENOUGH)  # the last steps at least, so that there is an estimate
         precise = not phases.all_far or bool((active & accurate).any())
-        system = linearise(x) if precise or rough is None else rough(x)
-        earlier = history if precise else history[-1:]  # momentum looks at the latest alone
-        now = _evaluate(system, x, b, b_norm, active, accurate, earlier, precise, replayed)
+        system = linearise(here.x) if precise or rough is None else rough(here.x)
+        now = _evaluate(system, here, b_norm, active, accurate, precise, replayed)
         iterations += active
         cg_iterations += now.cg_iterations
         estimate.update(now, active, cautious=not system.well_conditioned)
         momentum.over |= phases.update(now, estimate)
-        given_up = settling.given_up(iteration, now.image, phases.active, patient=system.well_conditioned)
+        given_up = settling.given_up(iteration, here.whole(now.image), phases.active, patient=system.well_conditioned)
         estimate.relative = torch.where(given_up, settling.distance.to(estimate.relative), estimate.relative)
         phases.give_up(given_up)
-        x = momentum.next_iterate(now, history[-1] if history else None, phases.active & (left > 0))
-        history = [*history, now][-MEMORY:]
+        here.go_on(now, momentum.factor(now, phases.active & (left > 0)))
         if keep_path:
-            path.append(x)
+            path.append(here.whole(here.x))
         if callback:
-            callback(Progress(iteration, x, now.residual, estimate.relative, phases.active))
+            callback(Progress(iteration, here.whole(here.x), now.residual, estimate.relative, phases.active))
     return Solution(
-        x=x,
+        x=here.whole(here.x),
         statuses=phases.statuses(),
         distance=estimate.relative.double(),
         contraction=estimate.contraction.double(),
@@ -164,31 +181,30 @@ def _first_iterate(b: Tensor, start: Tensor | None, trivial: Tensor) -> Tensor:
 
 def _evaluate(
     system: System,
-    x: Tensor,
-    b: Tensor,
+    here: Gathered,
     b_norm: Tensor,
     active: Tensor,
     accurate: Tensor,
-    earlier: Sequence[Evaluation],
     precise: bool,
     replayed: ReplayedSolver | None,
 ) -> Evaluation:
     """`T(x)`: the correction that solves the system for its residual, loosely, or accurately where asked for."""
-    residual = system.residual_of(b, x)
-    if not bool(active.all()):
-        residual = torch.where(per_sample_column(active, b), residual, 0)
-    solve = _solve(system, residual, accurate, replayed)
-    correction, image = solve.x, x + solve.x
-    seen = _looked_at(x, correction, image, residual, solve, earlier)
+    residual = system.residual_of(here.b, here.x)
+    if not bool(active[here.places].all()):
+        residual = torch.where(per_sample_column(active[here.places], residual), residual, 0)
+    solve = _solve(system, residual, accurate[here.places], replayed)
+    earlier = here.history if precise else here.history[-1:]  # momentum looks at the latest alone
+    correction, image = solve.x, here.x + solve.x
+    seen = _looked_at(here, correction, image, residual, solve, earlier)
     # Where the system made NaN of something, CG gives up with a residual of NaN. Such a step has no length, and is not
     # taken.
     broken = ~(torch.isfinite(seen.left) & torch.isfinite(seen.geometry.step))
     if bool(broken.any()):
-        correction = correction.masked_fill(per_sample_column(broken, b), 0)
-        image = x + correction
-        seen = _looked_at(x, correction, image, residual, solve, earlier)
+        correction = correction.masked_fill(per_sample_column(broken[here.places], correction), 0)
+        image = here.x + correction
+        seen = _looked_at(here, correction, image, residual, solve, earlier)
     return Evaluation(
-        x=x,
+        x=here.x,
         image=image,
         correction=correction,
         geometry=seen.geometry,
@@ -222,7 +238,7 @@ def _solve(system: System, b: Tensor, accurate: Tensor, replayed: ReplayedSolver
 
 
 class _Seen(NamedTuple):
-    """What the host needs to know of a step, a vector entry per sample."""
+    """What the host needs to know of a step, a vector entry per sample of the batch."""
 
     geometry: Geometry
     residual: Tensor  # of the equation
@@ -234,12 +250,18 @@ class _Seen(NamedTuple):
 
 
 def _looked_at(
-    x: Tensor, correction: Tensor, image: Tensor, residual: Tensor, solve: LinearSolution, earlier: Sequence[Evaluation]
+    here: Gathered,
+    correction: Tensor,
+    image: Tensor,
+    residual: Tensor,
+    solve: LinearSolution,
+    earlier: Sequence[Evaluation],
 ) -> _Seen:
     """In one transfer."""
-    products = inner_products_of(x, correction, [(step.x, step.correction) for step in earlier])
+    products = inner_products_of(here.x, correction, [(step.x, step.correction) for step in earlier])
     norms = [sample_norms(residual), sample_norms(image), solve.residual, solve.error]
     counts = [solve.converged, solve.iterations]
     found = torch.cat([products.flatten(1), *(v[:, None].double() for v in (*norms, *counts))], 1).cpu()
-    geometry = Geometry(found[:, : -len(norms + counts)].reshape(products.shape))
+    found = here.whole_table(found)
+    geometry = Geometry(found[:, : -len(norms + counts)].reshape(-1, *products.shape[1:]))
     return _Seen(geometry, *found[:, -len(norms + counts) :].unbind(1))

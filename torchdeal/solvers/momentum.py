@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdeal.solvers.result import Evaluation, per_sample_column
+from torchdeal.solvers.result import Evaluation
 
 MOST = 0.7  # factor at most. 0 takes 131 % more CG iterations, 0.5 25 %, 0.9 3 % (tools/solver_constants.py)
 
@@ -43,14 +43,12 @@ class Momentum:
         self.age = torch.zeros(len(like), dtype=torch.double)  # steps since it started
         self.over = torch.zeros(len(like), dtype=torch.bool)  # for good: it has led nowhere
 
-    def next_iterate(self, now: Evaluation, before: Evaluation | None, moving: Tensor) -> Tensor:
-        """The iterate after `now`: ahead of `T(x)` for the samples that move on, `T(x)` itself for the others."""
-        ahead = now.image
-        if before is not None:
+    def factor(self, now: Evaluation, moving: Tensor) -> Tensor:
+        """How much of the last movement to go ahead of the present `T(x)`; 0 but for the samples that move on."""
+        factor = torch.zeros_like(self.age)
+        if now.geometry.earlier:
             seen = now.geometry
             self.age, factor = extrapolation(self.age, seen.turned, seen.opposed, seen.aitken)
             factor = torch.minimum(factor, torch.where(self.over, 0.0, 1.0)) * moving
-            column = per_sample_column(factor.to(now.image.dtype), now.image)
-            ahead = now.image.lerp(before.image, -column)  # now + factor (now - before)
         self.age = self.age + 1
-        return ahead
+        return factor

@@ -15,6 +15,7 @@ same transforms (Woodbury's formula).
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -35,7 +36,8 @@ class Preconditioning:
         symbol: of `H^T H`, its diagonal in the Fourier domain, in a shape that is broadcast to that of the image.
         diagonal: of `H^T H`, or a local mean of it, likewise.
         like: an image, `(B, C, H, W)`, real or complex.
-        aliasing: the symbol of B, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row and column.
+        aliasing: the symbol of B, `(H, W)`, and s, where `H^T H` is `B^* S B`: B a circulant, S keeps every s-th row
+            and column.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Preconditioning:
         self.envelope = (squares.sum(0) / self.energy.sum(0)[:, None, None])[:, None]  # where it lies, on average
         self.correlations = autocorrelations(filters)
         self.reflecting, self.reach = reflecting, filters.shape[-1] // 2
-        self.shape, self.complex = like.shape, like.is_complex()
+        self.batch, self.complex = len(like), like.is_complex()
         self.channels = filters.shape[1]
         height, width = like.shape[-2:]
         self.aliasing = aliasing
@@ -82,6 +84,15 @@ class Preconditioning:
             return (scale * self._transformed(inverse, scale * self._parts(r))).view_as(r)
 
         return apply
+
+    def part(self, samples: Tensor) -> Preconditioning:
+        """The same for images of these samples of the batch alone."""
+        some = copy.copy(self)
+        some.batch = len(samples)
+        some.symbol, some.diagonal = (
+            values.unflatten(0, (self.batch, -1))[samples].flatten(0, 1) for values in (self.symbol, self.diagonal)
+        )
+        return some
 
     def _circulant_inverse(self, lam: Tensor, mean: Tensor) -> LinearMap:
         """`C^-1`, of spectra `(P, C, h, w)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -33,7 +33,10 @@ class Status(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One evaluation of `T`. Vectors have one entry per sample, and are on the CPU, where decisions are made."""
+    """One evaluation of `T`: images of the samples that are computed, vectors with one entry for each of the batch.
+
+    Vectors are on the CPU, where decisions are made.
+    """
 
     x: Tensor
     image: Tensor  # T(x)
@@ -46,6 +49,10 @@ class Evaluation:
     accurate: Tensor  # bool: the correction was asked for, and found, accurately
     cg_iterations: Tensor
     precise: bool  # the system was not a rough one
+
+    def of_samples(self, kept: Tensor) -> Evaluation:
+        """With these of its images alone."""
+        return replace(self, x=self.x[kept], image=self.image[kept], correction=self.correction[kept])
 
 
 @dataclass(frozen=True)

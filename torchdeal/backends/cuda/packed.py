@@ -179,13 +179,16 @@ class PackedBackend(Backend):
         return self._empty(len(x), PACK * PACK * x.shape[1], rows, columns)
 
     def _mask_buffers(self, batch: int, precise: bool) -> PackedMask:
+        """Where masks of so many images go, in the same place each time. That of fewer images is a part of another."""
+        larger = next((mask for size, mask in self._masks.items() if size > batch), None)
         mask = self._masks.get(batch)
         if mask is None:
             shape = PACK * PACK * self.features, packed_size(self.height), packed_size(self.width)
-            mask = PackedMask(self._empty(batch, *shape), None)
+            mask = PackedMask(larger.packed[:batch] if larger else self._empty(batch, *shape), None)
         if precise and mask.full is None:
-            like = self.weights.mix[0]
-            mask = replace(mask, full=like.new_empty(batch, self.features, self.height, self.width))
+            room = larger.full if larger else None
+            like, shape = self.weights.mix[0], (batch, self.features, self.height, self.width)
+            mask = replace(mask, full=like.new_empty(shape) if room is None else room[:batch])
         self._masks[batch] = mask
         return mask
 
