@@ -154,4 +154,6 @@ def _loaded(key: _ByDigest) -> DEAL:
 def _sent_operator(operator: LocalOperator, tiles: Sequence[Tile]) -> LocalOperator:
     if isinstance(operator, Holes):  # reads a file that workers may not have
         return SameEverywhere(operator.on(*(tile.read for tile in tiles)))
+    if isinstance(operator, SameEverywhere):  # a worker may have no such device
+        return replace(operator, operator=operator.operator.to("cpu"))
     return operator
