@@ -14,6 +14,7 @@ from torchdeal.memory import ASKED, is_out_of_memory
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), ("8", "bytes")),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), ("2.00", "GiB")),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), None),
+        (RuntimeError("GET was unable to find an engine to execute this computation"), None),
     ],
 )
 def test_memory_that_ran_out(error, asked):

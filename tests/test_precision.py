@@ -37,6 +37,19 @@ def test_restored_after_an_error():
     assert settings() == before
 
 
+def test_threads_that_overlap_do_not_end_it_for_each_other():
+    """The first to begin is the first to end: the other still needs it, and nothing of it stays."""
+    before, first, second = settings(), full_precision(CUDA), full_precision(CUDA)
+    first.__enter__()
+    precise = settings()
+    assert precise != before
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert settings() == precise
+    second.__exit__(None, None, None)
+    assert settings() == before
+
+
 def test_nothing_is_touched_on_the_cpu():
     before = settings()
     with full_precision(torch.device("cpu")):

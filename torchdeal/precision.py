@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -21,25 +22,43 @@ def full_precision(device: torch.device) -> Iterator[None]:
         if device.type != "cuda":
             yield
         else:
-            with _full_precision_on_cuda():
+            with _full_precision_on_cuda:
                 yield
 
 
-@contextmanager
-def _full_precision_on_cuda() -> Iterator[None]:
-    settings: list[tuple[Any, str, Any]] = [
-        (torch.backends.cudnn, "benchmark", False),
-        (torch.backends.cudnn, "deterministic", True),
-        *_without_tf32(),
-    ]
-    before = [getattr(owner, name) for owner, name, _ in settings]
-    try:
-        for owner, name, value in settings:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for (owner, name, _), value in zip(settings, before, strict=True):
-            setattr(owner, name, value)
+class _FullPrecisionOnCuda:
+    """The settings are those of the process: the first thread that needs them sets them, the last one restores."""
+
+    def __init__(self) -> None:
+        self._lock, self._within = threading.Lock(), 0
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._within == 0:
+                settings = _precise_settings()
+                self._before = [(owner, name, getattr(owner, name)) for owner, name, _ in settings]
+                _apply(settings)
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if self._within == 0:
+                _apply(self._before)
+
+
+_full_precision_on_cuda = _FullPrecisionOnCuda()
+
+
+def _apply(settings: list[tuple[Any, str, Any]]) -> None:
+    for owner, name, value in settings:
+        setattr(owner, name, value)
+
+
+def _precise_settings() -> list[tuple[Any, str, Any]]:
+    cudnn = torch.backends.cudnn
+    return [(cudnn, "benchmark", False), (cudnn, "deterministic", True), *_without_tf32()]
 
 
 def _without_tf32() -> list[tuple[Any, str, Any]]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from torchdeal.backends.cpu.workers import steady, together
 from torchdeal.display.progress import progress_shown
 from torchdeal.estimation import DataRange, Parameters, choose_parameters, far_unit, gain, unless_automatic
 from torchdeal.fidelity import NoiseModel, Run, measurements_made, reweighted, whitened
-from torchdeal.io.checkpoint import default_weights, load
+from torchdeal.io.checkpoint import default_weights, load, on_device
 from torchdeal.io.images import ImageFormat
 from torchdeal.io.measurements import (
     PerSample,
@@ -269,9 +268,7 @@ def _model_for(
     if isinstance(model, DEAL):
         if model.kappa.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"the model is in {model.kappa.dtype}, which is too rough to solve with: use model.float()")
-        if device is None or model.kappa.device == torch.empty(0, device=device).device:
-            return model
-        return copy.deepcopy(model).to(device)  # a caller's model must not move
+        return on_device(model, device)
     if model is None:
         with torch.no_grad(), full_precision(measurements.device):
             placed = checked(operator.to(measurements.device, measurements.real.dtype), measurements)

@@ -53,9 +53,15 @@ class ReplayedCG:
         What has the same key must do the same, and find all that it reads where it was before. With None the
         iterations are started one by one.
         """
+        with torch.cuda.device_of(b):  # where Triton launches, and graphs are captured
+            return self._solve(key, apply, b, torch.stack([tolerance, error_tolerance]), max_iterations, smallest)
+
+    def _solve(
+        self, key: Hashable, apply: LinearMap, b: Tensor, tolerances: Tensor, max_iterations: int, smallest: float
+    ) -> LinearSolution:
         room = self._room(b, max_iterations)
         room.b.copy_(_real(b))
-        room.tolerances.copy_(torch.stack([tolerance, error_tolerance]))
+        room.tolerances.copy_(tolerances)
         complex_valued = b.is_complex()
 
         def begin() -> None:

@@ -19,7 +19,7 @@ from torchdeal.cli import app
 from torchdeal.operators import Downsample, Mask
 from torchdeal.scale.cluster import AHEAD, Cluster, ClusterError, open_cluster
 from torchdeal.scale.dask_arrays import reconstruct_blocks
-from torchdeal.scale.remote import gpu_of
+from torchdeal.scale.remote import own_gpu
 from torchdeal.scale.tiled import reconstruct_tiled
 
 QUICK = {"model": LIGHT, "sigma": 15, "tile": 24, "overlap": 8, "max_iterations": 1}
@@ -169,9 +169,55 @@ def test_what_is_no_cluster_is_said(monkeypatch):
     assert not os.path.exists("out.tif")
 
 
-def test_workers_of_a_machine_have_different_gpus():
-    assert [gpu_of(f"node-{number}", 4) for number in (0, 1, 5)] == [0, 1, 1]
-    assert gpu_of("worker", 4) == 0
+class TestGPUs:
+    """None is needed: torch says that there are four."""
+
+    @pytest.fixture(autouse=True)
+    def four(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+
+    def test_the_number_of_a_worker_says_which(self):
+        assert [own_gpu(name, "cuda") for name in ("0", "3", "node-1", "node-5")] == [0, 3, 1, 1]
+        assert own_gpu("1", "auto") == 1
+        assert own_gpu("1", "cpu") is None
+
+    @pytest.mark.parametrize("name", ["tcp://10.0.0.1:41231", "worker"])
+    def test_one_without_a_number_is_refused(self, name):
+        with pytest.raises(RuntimeError, match=r"sees 4 GPUs, and its name has no number .*--nworkers 4"):
+            own_gpu(name, "cuda")
+        assert own_gpu(name, "cpu") is None
+
+    def test_with_one_gpu_any_name_will_do(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        assert own_gpu("worker", "cuda") == 0
+
+    def test_workers_of_dask_cuda_see_their_own_first(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "dask_cuda", os)
+        assert [own_gpu(name, "cuda") for name in ("0", "3", "tcp://10.0.0.1:41231")] == [0, 0, 0]
+
+    def test_processes_of_this_machine_have_different_ones(self, cluster):
+        """What a worker makes of its own name, if it sees four."""
+
+        def there(dask_worker):
+            from unittest.mock import patch
+
+            import torch
+
+            from torchdeal.scale.remote import own_gpu
+
+            with patch.object(torch.cuda, "device_count", lambda: 4):
+                return own_gpu(str(dask_worker.name), "cuda")
+
+        assert sorted(cluster.client.run(there).values()) == [0, 1]
+
+    @pytest.mark.parametrize(("device", "processes"), [("cuda", 4), ("auto", 4), ("cpu", 3)])
+    def test_one_process_for_each_gpu_or_core(self, device, processes, monkeypatch):
+        begun = []
+        monkeypatch.setattr("torchdeal.scale.cluster._cores", lambda: 3)
+        monkeypatch.setattr("distributed.LocalCluster", lambda **options: begun.append(options) or 1 / 0)
+        with pytest.raises(ZeroDivisionError), open_cluster("local", device):
+            pass
+        assert begun[0]["n_workers"] == processes
 
 
 class TestBlocks:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("fastapi", reason="deal serve needs pip install 'torchdeal[serve]'")
 pytest.importorskip("prometheus_client", reason="deal serve needs pip install 'torchdeal[serve]'")
@@ -28,15 +29,15 @@ SECONDS = 20  # a test that waits longer has failed
 @pytest.fixture
 def held(monkeypatch):
     """The first solve waits until it is let go; all say which pictures they had."""
-    real, go, begun, batches = worker.solve, threading.Event(), threading.Event(), []
+    real, go, begun, batches = worker.solve_together, threading.Event(), threading.Event(), []
 
-    def solve(problem, *arguments):
-        batches.append(problem.y.shape)
+    def solve(problems, *arguments, **options):
+        batches.append(len(problems))
         begun.set()
         assert go.wait(SECONDS)
-        return real(problem, *arguments)
+        return real(problems, *arguments, **options)
 
-    monkeypatch.setattr(worker, "solve", solve)
+    monkeypatch.setattr(worker, "solve_together", solve)
     solve.go, solve.begun, solve.batches = go, begun, batches
     yield solve
     go.set()
@@ -69,7 +70,7 @@ def test_pictures_that_wait_together_are_solved_together(held):
         held.go.set()
         answers = [one.result() for one in (first, *alike, *others)]
     assert [answer.status_code for answer in answers] == 7 * [200]
-    assert sorted(shape[0] for shape in held.batches) == [1, 1, 1, 1, 3]
+    assert sorted(held.batches) == [1, 1, 1, 1, 3]
     for answer, y, sigma in zip(answers[1:4], noise, SIGMAS, strict=True):
         assert '"batch": 3' in answer.headers["deal-report"]
         assert f'"sigma": {float(sigma)}' in answer.headers["deal-report"]
@@ -89,12 +90,12 @@ def as_pixels(answer):
 def test_a_picture_that_fails_does_not_spoil_its_batch(held, monkeypatch):
     real = held
 
-    def solve(problem, *arguments):
-        if len(problem.y) > 1 or float(problem.y.mean()) < 1:
+    def solve(problems, *arguments, **options):
+        if len(problems) > 1 or float(problems[0].y.mean()) < 1:
             raise ValueError("this cannot be")
-        return real(problem, *arguments)
+        return real(problems, *arguments, **options)
 
-    monkeypatch.setattr(worker, "solve", solve)
+    monkeypatch.setattr(worker, "solve_together", solve)
     black = noisy_pixels(size=16) * 0
     with serving(batch=4) as client, ThreadPoolExecutor(4) as people:
         first = people.submit(ask, client)
@@ -104,6 +105,26 @@ def test_a_picture_that_fails_does_not_spoil_its_batch(held, monkeypatch):
         held.go.set()
         statuses = [one.result().status_code for one in (first, *pair)]
     assert statuses == [200, 200, 422]
+
+
+def test_a_batch_that_does_not_fit_into_the_memory_is_halved(held, monkeypatch):
+    real = held
+
+    def solve(problems, *arguments, **options):
+        if len(problems) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(problems, *arguments, **options)
+
+    monkeypatch.setattr(worker, "solve_together", solve)
+    with serving(batch=4) as client, ThreadPoolExecutor(5) as people:
+        first = people.submit(ask, client)
+        assert held.begun.wait(SECONDS)
+        four = [people.submit(ask, client) for _ in range(4)]
+        until(lambda: waiting(client) == 4)
+        held.go.set()
+        answers = [one.result() for one in (first, *four)]
+    assert [answer.status_code for answer in answers] == 5 * [200]
+    assert held.batches == [1, 2, 2]
 
 
 def test_too_many_are_told_when_to_come_again(held):

@@ -159,12 +159,19 @@ def _pieces(jobs: Iterable[Job], task: Task) -> Iterator[Piece]:
 def _kind(settings: Settings, piece: Piece) -> Hashable:
     """Equal for what can be solved together; None for what cannot."""
     problem = piece.problem
-    if problem is None or problem.leave or problem.start is not None:
-        return None
-    if not problem.H.measures_images:  # coils of each slice have maps of their own
+    if problem is None:
         return None
     if problem.noise_kind is not None and (settings.error_bars or settings.certificate):
         return None  # its answer would not hold its problem
+    return kind_of_problem(problem)
+
+
+def kind_of_problem(problem: Problem) -> Hashable:
+    """The same of a problem by itself."""
+    if problem.leave or problem.start is not None:
+        return None
+    if not problem.H.measures_images:  # coils of each slice have maps of their own
+        return None
     y = problem.y
     return tuple(y.shape), y.dtype, kind_of(problem.H), type(problem.noise_kind), problem.noise == 0
 

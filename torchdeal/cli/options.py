@@ -166,7 +166,7 @@ class Settings:
         _tiling(
             metavar="ADDRESS",
             help="Have tiles, or the files of a folder, solved by workers of Dask: the address of a scheduler, such as "
-            "tcp://host:8786, or a number of processes on this machine.",
+            "tcp://host:8786, or a number of processes on this machine, or local: one for each GPU, or core.",
         ),
     ] = None
     simulate: Annotated[

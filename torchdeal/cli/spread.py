@@ -71,7 +71,7 @@ def restore_there(version: str, job: Job, task: Task, threads: int | None) -> tu
     from torchdeal.scale.remote import check_version, device_here, one_at_a_time
 
     check_version(version)
-    with one_at_a_time(threads), warnings.catch_warnings(record=True) as heard:
+    with one_at_a_time(threads, task.settings.device.value), warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("default")
         try:
             if not job[0].exists():

@@ -58,7 +58,7 @@ def _wants_tiles(task: PictureTask, job: Job, models: Models) -> bool:
         check_amount(job[0], source.layout.shape)
     except ImageFileError:
         return True
-    return settings.torch_device == "cpu" and not fits(models(_model(settings, source)), pixels)
+    return not fits(models(_model(settings, source)), pixels)
 
 
 def restore_in_tiles(task: PictureTask, job: Job, models: Models, cluster: Cluster | None = None) -> FileReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -42,6 +43,13 @@ def load(source: str | os.PathLike[str] = "gray", *, device: torch.device | str 
     except (RuntimeError, AssertionError, TypeError) as error:  # torch has all of these for a device that is not there
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {device!r} cannot be used here ({reason}); use 'cpu'") from None
+
+
+def on_device(model: DEAL, device: torch.device | str | None) -> DEAL:
+    """Itself, if it is there already, or None says that it does not matter; else a copy: a caller's must not move."""
+    if device is None or model.kappa.device == torch.empty(0, device=device).device:
+        return model
+    return copy.deepcopy(model).to(device)
 
 
 def save(model: DEAL, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from torchdeal.memory import is_out_of_memory
+from torchdeal.memory import is_out_of_memory, memory_of
 from torchdeal.operators import Operator
 
 # A batch of so many pixels keeps a large GPU busy; tools/batch_sizes.py measures it.
@@ -35,9 +35,7 @@ def batch_size(pixels: int, features: int, device: torch.device | str) -> int:
     """
     if not str(device).startswith("cuda"):
         return 1
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = torch.cuda.mem_get_info(device)[0] + unused
-    fitting = int(SHARE * free / (BYTES * features * pixels))
+    fitting = int(SHARE * (memory_of(device) or 0) / (BYTES * features * pixels))
     return max(1, min(MOST, FILLING // pixels, fitting))
 
 
@@ -60,14 +58,37 @@ def _part(value: Any) -> Hashable:
     return value if isinstance(value, (int, float, str, type(None))) else id(value)
 
 
+def attempt(
+    solve: Callable[[Sequence[Item]], Sequence[Answer]],
+    items: Sequence[Item],
+    halved: Callable[[int], object] = lambda half: None,
+) -> list[Answer | Exception]:
+    """Answers for items of one kind, with the error of an item in place of an answer.
+
+    Where `solve` raises, each of them is solved alone, so that one that is broken fails alone; where memory runs out,
+    they are solved in two halves, and `halved` is told of how many.
+    """
+    try:
+        return list(solve(items))
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        short = is_out_of_memory(error)  # the error itself holds on to all that memory: it ends here
+    if not short:
+        return [answer for item in items for answer in attempt(solve, [item], halved)]
+    half = len(items) // 2
+    halved(half)
+    return attempt(solve, items[:half], halved) + attempt(solve, items[half:], halved)
+
+
 class Batches(Generic[Item, Answer]):
     """Solves items in batches of one kind, and answers in their order, with the error of an item in place of an answer.
 
     Args:
         kind: items of equal kinds can be solved together; None: this one cannot, with any other.
         size: how many items like this one at most.
-        solve: answers for items of one kind. Where it raises, each of them is solved alone, so that one that is broken
-            fails alone; where memory runs out, they are halved, and later batches of this kind are as small.
+        solve: answers for items of one kind, see `attempt`; where memory runs out, later batches of this kind are as
+            small as those that fit.
     """
 
     def __init__(
@@ -105,17 +126,5 @@ class Batches(Generic[Item, Answer]):
 
     def _solve_waiting(self, key: Hashable) -> None:
         numbers = self._waiting.pop(key)
-        self._answers.update(zip(numbers, self._attempt([self._items[n] for n in numbers], key), strict=True))
-
-    def _attempt(self, items: Sequence[Item], key: Hashable) -> list[Answer | Exception]:
-        try:
-            return list(self._solve(items))
-        except Exception as error:
-            if len(items) == 1:
-                return [error]
-            short = is_out_of_memory(error)  # the error itself holds on to all that memory: it ends here
-        if not short:
-            return [answer for item in items for answer in self._attempt([item], key)]
-        half = len(items) // 2
-        self._most[key] = half
-        return self._attempt(items[:half], key) + self._attempt(items[half:], key)
+        found = attempt(self._solve, [self._items[n] for n in numbers], lambda half: self._most.update({key: half}))
+        self._answers.update(zip(numbers, found, strict=True))

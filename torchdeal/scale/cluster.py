@@ -19,12 +19,12 @@ import torchdeal
 from torchdeal.extras import optional
 from torchdeal.model import DEAL
 from torchdeal.scale.large import TileWork
-from torchdeal.scale.remote import SentModel, check_version, solve_there, without_model
+from torchdeal.scale.remote import SentModel, check_worker, gpus_for, solve_there, without_model
 
 EXTRA = "dask"  # of the package
 AHEAD = 3  # tasks for each worker that are on their way: one is solved, one waits, one travels
 SECONDS_TO_CONNECT = 10
-LOCAL = "local:"
+LOCAL = "local"
 # By default Dask has workers give memory back at once: torch then asks for the same pages again in each operation.
 TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 WORKERS_MODULE = "torchdeal.scale.remote"  # whose `dask_setup` Dask calls in a new worker
@@ -111,7 +111,7 @@ class Cluster:
                 f"{self.address}: no worker has joined this scheduler: start some by dask worker"
             ) from None
         try:
-            self.client.run(check_version, torchdeal.__version__)
+            self.client.run(check_worker, torchdeal.__version__, self.device)
         except RuntimeError as error:
             raise ClusterError(str(error)) from None
         except Exception as error:  # whatever a worker raises that does not know this package
@@ -142,12 +142,19 @@ class Cluster:
 
 @contextmanager
 def open_cluster(wish: str, device: str = "auto") -> Iterator[Cluster]:
-    """Workers by a text: the address of a scheduler, or `N` or `local:N` for so many processes here, while it lasts."""
+    """Workers by a text: the address of a scheduler, or processes of this machine, while it lasts.
+
+    Args:
+        wish: the address; `N` or `local:N`: so many processes; `local`: one for each GPU, or for each core without.
+        device: of the workers: "cpu", "cuda", or "auto".
+    """
     distributed = optional("distributed", "running on a cluster", EXTRA)
-    number = wish.removeprefix(LOCAL)
+    number = str(gpus_for(device) or _cores()) if wish == LOCAL else wish.removeprefix(f"{LOCAL}:")
     if not number.isdecimal():
         if not ADDRESS.fullmatch(wish):
-            raise ValueError(f"--dask {wish}: give the address of a scheduler, such as tcp://host:8786, or a number")
+            raise ValueError(
+                f"--dask {wish}: give the address of a scheduler, such as tcp://host:8786, or a number, or local"
+            )
         with _connected(distributed, wish) as client:
             yield Cluster(client, device)
         return

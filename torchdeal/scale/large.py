@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from torchdeal.scale.batches import batch_size
 from torchdeal.scale.grid import Box, Tile, grid
 from torchdeal.scale.sources import Source
 from torchdeal.scale.targets import Target
@@ -17,7 +18,6 @@ from torchdeal.scale.tiles import Shared, TileRun, solve_tiles
 from torchdeal.scale.unfinished import Unfinished
 from torchdeal.solvers import Status
 
-BATCH_PIXELS = {"cuda": 2**20}  # that are solved together; elsewhere one tile has enough to do
 SAMPLE_SIDE, SAMPLES_EACH_WAY = 256, 4  # of the parts from which the noise of a large picture is estimated
 
 Solve = Callable[[Sequence[np.ndarray], Sequence[Tile], Shared], list[tuple[np.ndarray, TileRun]]]
@@ -144,7 +144,8 @@ def _spread(length: int) -> list[tuple[int, int]]:
 
 
 def _batch_size(shared: Shared, side: int) -> int:
-    return max(1, BATCH_PIXELS.get(shared.model.kappa.device.type, 0) // side**2)
+    """How many tiles, of so many pixels of the measurements each way, are solved together."""
+    return batch_size((side * shared.operator.scale) ** 2, shared.model.features, shared.model.kappa.device)
 
 
 def _batches(tiles: Sequence[Tile], size: int) -> Iterator[list[Tile]]:

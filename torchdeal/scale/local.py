@@ -60,7 +60,7 @@ class SameEverywhere(LocalOperator):
         found = hashlib.sha256()
         for part in _all_parts(self.operator):
             for value in vars(part).values():
-                found.update(value.numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+                found.update(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
         return f"{self.operator.known_as()} {found.hexdigest()[:16]}"
 
 
@@ -99,7 +99,7 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
     if isinstance(H, Mask):
         mask = H.mask if H.mask.ndim == 2 else None
         if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
-            known = mask.bool().numpy()
+            known = mask.bool().cpu().numpy()
             name = hashlib.sha256(known.tobytes()).hexdigest()[:16]
             height, width = known.shape
             return Holes(lambda box: known[box.slices], hole_radius(known), f"mask {name}", (height, width))

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,13 +66,19 @@ def solve_there(
 ) -> list[tuple[np.ndarray, TileRun]]:
     """On a worker: as `solve_tiles`, with knobs that have no model."""
     check_version(sent.version)
-    with one_at_a_time(sent.threads):
+    with one_at_a_time(sent.threads, sent.device):
         return solve_tiles(pixels, tiles, replace(knobs, model=_model_here(sent)))
 
 
 def without_model(shared: Shared, tiles: Sequence[Tile]) -> Shared:
     """What tiles share, to be sent along: of a mask, the part that these tiles see."""
     return replace(shared, model=None, operator=_sent_operator(shared.operator, tiles))  # type: ignore[arg-type]
+
+
+def check_worker(version: str, device: str, dask_worker: Any) -> None:
+    """Raise on a worker that cannot be used. Dask says which one it is."""
+    check_version(version)
+    own_gpu(str(dask_worker.name), device)
 
 
 def check_version(version: str) -> None:
@@ -83,15 +90,16 @@ def check_version(version: str) -> None:
 
 
 @contextmanager
-def one_at_a_time(threads: int | None) -> Iterator[None]:
+def one_at_a_time(threads: int | None, device: str) -> Iterator[None]:
     """Within, this process does nothing else, torch has so many threads, and the GPU is that of the worker."""
     worker = worker_here()
     with _busy:
         before = torch.get_num_threads()
         if worker is not None:
             torch.set_num_threads(threads or worker.state.nthreads)
-            if torch.cuda.is_available():
-                torch.cuda.set_device(gpu_of(str(worker.name), torch.cuda.device_count()))
+            gpu = own_gpu(str(worker.name), device)
+            if gpu is not None:
+                torch.cuda.set_device(gpu)
         try:
             yield
         finally:
@@ -114,10 +122,27 @@ def worker_here() -> Any:
         return None
 
 
-def gpu_of(name: str, count: int) -> int:
-    """By the number at the end of a worker's name, so that workers of one machine have different ones."""
+def own_gpu(name: str, device: str) -> int | None:
+    """Of the GPUs that the worker of this name sees, its own; None where it uses none.
+
+    The number at the end of its name says which, so that workers of one machine have different ones. Dask-CUDA lets
+    each of its workers see its own GPU first.
+    """
+    count = gpus_for(device)
+    if count < 2 or "dask_cuda" in sys.modules:
+        return 0 if count else None
     number = re.search(r"\d+$", name)
-    return int(number[0]) % count if number else 0
+    if number is None or "://" in name:  # one without a name has its address, which ends in any number
+        raise RuntimeError(
+            f"the worker {name} sees {count} GPUs, and its name has no number that says which is its own: start it by "
+            f"dask worker --name NAME --nworkers {count}, or with a CUDA_VISIBLE_DEVICES of its own"
+        )
+    return int(number[0]) % count
+
+
+def gpus_for(device: str) -> int:
+    """How many GPUs this process can use, where it is to compute on this device: "cpu", "cuda" or "auto"."""
+    return torch.cuda.device_count() if device in ("cuda", "auto") else 0
 
 
 def device_here(wish: str) -> str:
@@ -154,4 +179,6 @@ def _loaded(key: _ByDigest) -> DEAL:
 def _sent_operator(operator: LocalOperator, tiles: Sequence[Tile]) -> LocalOperator:
     if isinstance(operator, Holes):  # reads a file that workers may not have
         return SameEverywhere(operator.on(*(tile.read for tile in tiles)))
+    if isinstance(operator, SameEverywhere):  # a worker may have no such device
+        return replace(operator, operator=operator.operator.to("cpu"))
     return operator

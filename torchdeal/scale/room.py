@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torchdeal.memory import available_memory
+from torchdeal.memory import memory_of
 from torchdeal.model import DEAL
 
-BYTES_PER_FILTER = 26  # and pixel, while an image is reconstructed on the CPU: measured, with room to spare
+BYTES_PER_FILTER = 26  # and pixel, while an image is reconstructed: measured on the CPU, with room to spare
 SHARE = 0.5  # of the memory that is there
 LARGEST, SMALLEST = 512, 64  # side of the core: beyond the first nothing gets faster
 ROUND = 32
@@ -18,7 +18,7 @@ def memory_needed(model: DEAL, pixels: int) -> int:
 
 def fits(model: DEAL, pixels: int) -> bool:
     """Whether an image can be reconstructed as a whole; True where the system does not say what there is."""
-    available = available_memory()
+    available = memory_of(model.kappa.device)
     return available is None or memory_needed(model, pixels) <= SHARE * available
 
 

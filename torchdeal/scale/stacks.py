@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchdeal.estimation import DataRange, unless_automatic
-from torchdeal.io.checkpoint import default_weights, load
+from torchdeal.io.checkpoint import default_weights, load, on_device
 from torchdeal.io.images import ImageFormat
 from torchdeal.io.measurements import measurements_to_tensor, positive_integer, refuse_gradients, with_channels
 from torchdeal.model import DEAL
@@ -69,7 +69,8 @@ def reconstruct_many(
     most = None if batch is None else positive_integer("batch", batch)
     operator = Identity() if H is None else as_operator(H)
     options = {"tolerance": tolerance, "max_iterations": max_iterations, "channelwise": channelwise}
-    many = _Many(operator, DataRange.of(data_range, operator), model, device, data_range, most, options)
+    placed = on_device(model, device) if isinstance(model, DEAL) else model  # once, and not for each batch
+    many = _Many(operator, DataRange.of(data_range, operator), placed, device, data_range, most, options)
     knobs = (_one_for_each(name, value) for name, value in (("sigma", sigma), ("lam", lam), ("noise", noise)))
     return many.answers(map(partial(many.sample, alpha=alpha), measurements, *knobs))
 
@@ -140,7 +141,7 @@ class _Many:
 
     def _model_for(self, y: Tensor) -> tuple[DEAL, Tensor]:
         """The one for such measurements, and an image of their size."""
-        image = y if self.operator.is_identity else self.operator.adjoint(y)
+        image = y if self.operator.is_identity else self.operator.to(y.device, y.real.dtype).adjoint(y)
         if isinstance(self.model, DEAL):
             return self.model, image
         if image.shape[1] not in self._models:

@@ -16,7 +16,7 @@ import torch
 
 import torchdeal
 from torchdeal.io import files
-from torchdeal.io.checkpoint import default_weights, load
+from torchdeal.io.checkpoint import default_weights, load, on_device
 from torchdeal.io.images import INTEGER_RANGES, to_tensor
 from torchdeal.model import DEAL
 from torchdeal.noise import noise_levels
@@ -87,7 +87,7 @@ def reconstruct_tiled(
     read = source if isinstance(source, Source) else _source(source)
     operator = local(Identity() if H is None else H)
     name = model if model is not None else default_weights(read.layout.colours, channelwise)
-    loaded = name if isinstance(name, DEAL) else load(name, device=device)
+    loaded = on_device(name, device) if isinstance(name, DEAL) else load(name, device=device)
     knobs = Shared(
         loaded,
         operator,

@@ -18,6 +18,7 @@ import torch
 from torchdeal.io.images import to_tensor
 from torchdeal.model import DEAL
 from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE, reconstruct
+from torchdeal.scale.batches import attempt
 from torchdeal.scale.grid import Box, Tile
 from torchdeal.scale.local import LocalOperator
 from torchdeal.solvers import Progress, Status
@@ -85,10 +86,27 @@ def solve_tiles(
     shared: Shared,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[tuple[np.ndarray, TileRun]]:
-    """The same for several tiles that were read in one size, together: on a GPU that is faster."""
+    """The same for several tiles that were read in one size, together: on a GPU that is faster.
+
+    Where memory runs out, fewer are solved together.
+    """
     if shared.leave:
         cores = [part[tile.core.within(tile.read).slices] for part, tile in zip(pixels, tiles, strict=True)]
         return [(core, TileRun(Status.CONVERGED, 0.0, 0, 0)) for core in cores]
+    parts = list(zip(pixels, tiles, strict=True))
+    return [_or_raised(answer) for answer in attempt(lambda some: _solved_together(some, shared, callback), parts)]
+
+
+def _or_raised(answer: tuple[np.ndarray, TileRun] | Exception) -> tuple[np.ndarray, TileRun]:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _solved_together(
+    parts: Sequence[tuple[np.ndarray, Tile]], shared: Shared, callback: Callable[[Progress], None] | None
+) -> list[tuple[np.ndarray, TileRun]]:
+    pixels, tiles = zip(*parts, strict=True)
     found, restore = _reconstructed(pixels, [tile.read for tile in tiles], shared, callback)
     x = shared.operator.measured(found.x)
     cores = []

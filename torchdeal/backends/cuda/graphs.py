@@ -19,7 +19,7 @@ class Replays:
     not be captured.
 
     Args:
-        stream: that stream; by default one of its own.
+        stream: that stream; by default that of the thread.
         calls: how often a function is computed before it is captured, which takes as long as dozens of its launches.
     """
 
@@ -32,7 +32,7 @@ class Replays:
         """The function of that key, of inputs that have the same shapes each time, on a CUDA device."""
         if torch.cuda.is_current_stream_capturing():  # it becomes part of another graph
             return function(*inputs)
-        self._stream = self._stream or torch.cuda.Stream()
+        self._stream = self._stream or _of_thread.stream()
         if self._calls[key] < self._enough:
             self._calls[key] += 1
             self._replays[key] = None
@@ -61,7 +61,7 @@ class Replay:
         try:
             # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
             with torch.cuda.stream(stream):
-                self.graph.capture_begin(pool=_memory.pool(), capture_error_mode="thread_local")
+                self.graph.capture_begin(pool=_of_thread.pool(), capture_error_mode="thread_local")
                 try:
                     self.output = function(*self.inputs)
                 finally:
@@ -81,24 +81,35 @@ class Replay:
         return self.output.clone() if isinstance(self.output, Tensor) else self.output
 
 
-class _Memory(threading.local):
-    """What the graphs of a thread compute in. They run one after the other, so all use the same memory.
+class _OfThread(threading.local):
+    """What the graphs of a thread compute in, on each device. They run one after the other, so all use the same.
 
     It outlives them: the graphs of the next image find it again, where it would have to be asked for anew.
     """
 
     def __init__(self) -> None:
         self._holders: dict[int, torch.cuda.CUDAGraph] = {}
+        self._streams: dict[int, torch.cuda.Stream] = {}
+
+    def stream(self) -> torch.cuda.Stream:
+        """That of the present device. Torch has 32 streams, and hands them out in turn.
+
+        If each image took a new one, it would soon be one in which another thread captures.
+        """
+        device = torch.cuda.current_device()
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream()
+        return self._streams[device]
 
     def pool(self) -> Any:
-        """That of the present device."""
+        """Memory on the present device."""
         device = torch.cuda.current_device()
         if device not in self._holders:
             self._holders[device] = _smallest_graph()
         return self._holders[device].pool()
 
 
-_memory = _Memory()
+_of_thread = _OfThread()
 
 
 def _smallest_graph() -> torch.cuda.CUDAGraph:

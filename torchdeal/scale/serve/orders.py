@@ -6,9 +6,8 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from torchdeal.cli.report import FileReport, summarise
 from torchdeal.cli.run import Problem, Solved
 from torchdeal.io import files
 from torchdeal.scale.serve.asked import AnswerFormat, Asked
-from torchdeal.solvers import Solution
-from torchdeal.solvers.result import Movement
 
 MEDIA = {
     ".png": "image/png",
@@ -157,16 +154,3 @@ def reply(order: Order, outcome: Finished, folder: Path) -> Reply:
 def _reported(found: FileReport) -> dict[str, Any]:
     report = {name: getattr(found, name) for name in REPORTED}
     return {**report, "notes": [note.replace("--", "")[:LONGEST_NOTE] for note in found.notes[:MOST_NOTES]]}
-
-
-def one_of(solution: Solution, index: int) -> Solution:
-    """What was found for one sample of a batch."""
-    this = slice(index, index + 1)
-    values: Mapping[str, Any] = {each.name: getattr(solution, each.name) for each in fields(Solution)}
-    vectors = {
-        name: values[name][this] for name in ("x", "statuses", "distance", "contraction", "iterations", "cg_iterations")
-    }
-    moved = solution.movement
-    if moved is not None:
-        moved = Movement(moved.tolerance, moved.iterations, *(column[this] for column in moved.columns))
-    return Solution(**{**values, **vectors, "residuals": solution.residuals[:, this], "path": (), "movement": moved})

@@ -7,25 +7,26 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from torchdeal.app.errands import BusyError
 from torchdeal.cancelling import CancelledError, Interruptible
+from torchdeal.cli.frames import check_finite, kind_of_problem
 from torchdeal.cli.memory import memory_for
-from torchdeal.cli.run import Models, Solved, check_finite, solve
+from torchdeal.cli.run import Models, solve_together
 from torchdeal.cli.shared import is_foreseeable
+from torchdeal.scale.batches import attempt
 from torchdeal.scale.serve.counters import Counters
-from torchdeal.scale.serve.orders import Finished, Order, one_of
+from torchdeal.scale.serve.orders import Finished, Order
 from torchdeal.solvers import Progress
 
 LONGEST_RETRY = 60  # seconds
-LARGE = (
-    2**15
-)  # pixels: an iteration takes long then, and is interrupted, too; for less, looking costs a sixth more time
+# Pixels: an iteration takes long then, and is interrupted, too. For less, looking costs a sixth more time.
+LARGE = 2**15
 SHARE = 0.2  # of the last solve in the mean over those before
 
 log = logging.getLogger("torchdeal.serve")
@@ -128,28 +129,28 @@ class Worker:
                 return batch
 
     def _solve(self, batch: Sequence[Order]) -> None:
-        """All at once; if that fails, each by itself, so that one picture cannot spoil it for the others."""
-        try:
-            outcomes = self._outcomes(batch)
-        except CancelledError:
-            for order in batch:
+        """All at once; if that fails, in parts, so that one picture cannot spoil it for the others."""
+        for order, outcome in zip(batch, attempt(self._outcomes, batch), strict=True):
+            if isinstance(outcome, Exception):
+                _fail(order, outcome)
+            elif outcome is None:
                 order.done.cancel()
-        except Exception as error:
-            if len(batch) > 1:
-                log.info("a batch of %d failed, each is tried alone: %s", len(batch), error)
-                for order in batch:
-                    self._solve([order])
             else:
-                _fail(batch[0], error)
-        else:
-            for order, outcome in zip(batch, outcomes, strict=True):
                 _give(order, outcome)
 
-    def _outcomes(self, batch: Sequence[Order]) -> list[Finished]:
+    def _outcomes(self, batch: Sequence[Order]) -> Sequence[Finished | None]:
+        """None where nobody waits for any of them."""
+        try:
+            return self._finished(batch)
+        except CancelledError:
+            return [None] * len(batch)
+
+    def _finished(self, batch: Sequence[Order]) -> list[Finished]:
         started, unwanted = time.monotonic(), _Unwanted(batch)
         large = sum(order.frame[0, 0].numel() * order.asked.magnification**2 for order in batch) > LARGE
+        problems, settings = [order.problem for order in batch if order.problem], batch[0].task.settings
         with memory_for("for this picture"), Interruptible(unwanted) if large else nullcontext():
-            solved = _solved_together(batch, self._models, unwanted.look)
+            solved = solve_together(problems, unwanted.look, settings=settings, models=self._models)
         seconds = time.monotonic() - started
         self._counters.batch_size.observe(len(batch))
         self._counters.solve_seconds.observe(seconds)
@@ -175,20 +176,6 @@ def _posed_alike(waiting: Sequence[Order], most: int) -> tuple[list[Order], list
     return batch, failed
 
 
-def _solved_together(batch: Sequence[Order], models: Models, callback: Callable[[Progress], None]) -> list[Solved]:
-    """By the way of the commands. The noise of a batch is a level for each of its pictures."""
-    problems, settings = [order.problem for order in batch], batch[0].task.settings
-    first = problems[0]
-    assert first is not None
-    if len(batch) == 1:
-        return [solve(first, settings, models, callback)]
-    known = [problem for problem in problems if problem is not None]
-    levels = torch.tensor([problem.noise for problem in known])
-    joined = replace(first, y=torch.cat([problem.y for problem in known]), noise_kind=levels)
-    found = solve(joined, settings, models, callback)
-    return [Solved(problem, one_of(found.solution, index), found.model) for index, problem in enumerate(known)]
-
-
 @dataclass(frozen=True)
 class _Unwanted:
     """Set when nobody waits for any of these pictures any more."""
@@ -205,11 +192,9 @@ class _Unwanted:
 
 
 def _fit(first: Order, other: Order) -> bool:
-    """Whether they have one scale, and plain noise: what is left as it is, or has noise of another kind, is alone."""
-    one, two = first.problem, other.problem
-    if one is None or two is None or one.leave or two.leave or one.white != two.white:
-        return False
-    return one.noise_kind is None and two.noise_kind is None
+    """Whether both are problems that the commands would solve together."""
+    one, two = (kind_of_problem(order.problem) for order in (first, other) if order.problem)
+    return one is not None and one == two
 
 
 def _pose(order: Order) -> bool:
