@@ -24,6 +24,7 @@ from torchdeal.memory import ASKED, is_out_of_memory
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, parse_config, read_config
 from torchdeal.training.data import KINDS, ImageSet, Skipped, read_images
+from torchdeal.training.engine import ENGINES
 from torchdeal.training.folder import CHECKPOINT, LAST, check_own, check_run_folder, check_unused
 from torchdeal.training.report import Event, Example, Listener
 from torchdeal.training.state import RunState, check_settings, read_progress
@@ -183,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--from", dest="start")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--engine", choices=("direct", "packed"))
+    parser.add_argument("--engine", choices=ENGINES)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args(arguments)

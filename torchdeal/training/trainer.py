@@ -68,7 +68,7 @@ class Trainer:
         validation: to choose the best weights with; None: the last ones are the best.
         model: to start from, with new weights if None.
         started_from: the name of these weights, for the card.
-        engine: `"direct"` or `"packed"`; by default the fastest one that fits.
+        engine: `"direct"`, `"quick"` or `"packed"`; by default the fastest one that fits.
         listener: is told how it goes.
     """
 
