@@ -174,7 +174,7 @@ def test_what_is_skipped_is_told_by_name_and_cannot_command_the_terminal(config_
     exit_code([*arguments(config_file, tmp_path / "run", tmp_path / "data"), "--seconds", "0"])
     out = capsys.readouterr().out
     assert out.count("bad\\x1b[2J.png: cannot be read") == 2
-    assert out.count("skipped 9 files that are not JPEG, PNG or WebP") == 2
+    assert out.count("skipped 9 files that are not JPEG, PNG, WebP or TIFF") == 2
     assert "\x1b" not in out
 
 

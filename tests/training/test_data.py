@@ -1,13 +1,17 @@
 """Training images: what is read, what is skipped and why, and that patches are what they should be."""
 
 import io
+import subprocess
+import sys
 import tarfile
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
+from torchdeal.io import files
 from torchdeal.training import read_images
 from torchdeal.training.data import _symmetric_grids
 
@@ -56,24 +60,135 @@ def test_what_is_skipped_is_said(tmp_path):
     save(tmp_path / "small.png", (7, 100))
     (tmp_path / "notes.txt").write_text("no image")
     (tmp_path / "broken.jpg").write_bytes(b"not a jpeg")
-    Image.fromarray(np.zeros((10, 10), np.uint16)).save(tmp_path / "deep.png")
+    Image.fromarray(np.zeros((10, 10), np.uint16)).save(tmp_path / "black.png")
     whole = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(whole, "png")
     (tmp_path / "truncated.png").write_bytes(whole.getvalue()[:600])
     images = read_images([tmp_path], channels=1, patch=PATCH)
     reasons = {skipped.name.rsplit("/", 1)[-1]: skipped.reason for skipped in images.skipped}
     assert len(images) == 1
-    assert set(reasons) == {"small.png", "notes.txt", "broken.jpg", "deep.png", "truncated.png"}
+    assert set(reasons) == {"small.png", "notes.txt", "broken.jpg", "black.png", "truncated.png"}
     assert reasons["small.png"] == "7 x 100, smaller than a patch of 8 x 8"
-    assert "8 bits" in reasons["deep.png"]
+    assert "equal" in reasons["black.png"]
     assert "5 files skipped" in str(images)
+
+
+def deep(shape, seed=0):
+    """Of 12 bits, above an offset, as a camera has them."""
+    return np.random.default_rng(seed).integers(100, 100 + 2**12, shape, dtype=np.uint16)
+
+
+def stretched(pixels):
+    """In double precision, from 0 to 255."""
+    values = pixels.astype(np.float64)
+    return (values - values.min()) / (values.max() - values.min()) * 255
+
+
+def half_precision(values):
+    """What float16 may be off by."""
+    return np.abs(values).max() * 2**-11
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 3)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_more_than_8_bits_are_stretched_and_kept(tmp_path, suffix, shape, channels):
+    pixels = deep(shape)
+    files.write(tmp_path / f"a.{suffix}", files.ImageFile(pixels))
+    images = read_images([tmp_path], channels=channels, patch=PATCH)
+    values = stretched(pixels)
+    if values.ndim == 2:
+        expected = np.stack([values] * channels)
+    else:
+        expected = (values @ [0.299, 0.587, 0.114])[None] if channels == 1 else values.transpose(2, 0, 1)
+    assert images.skipped == ()
+    assert images.pixels.dtype == torch.float16
+    assert np.abs(image(images, 0).double().numpy() - expected).max() <= half_precision(expected)
+    patches = images.draw(50, torch.Generator().manual_seed(0))
+    assert patches.dtype == torch.float32
+    assert 0 <= float(patches.min()) < 0.1 < 0.9 < float(patches.max()) <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32, np.float64])
+def test_other_numbers_in_tiff(tmp_path, dtype):
+    pixels = (np.random.default_rng(0).normal(0, 10000, (20, 20)).round()).astype(dtype)
+    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    assert np.abs(image(images, 0)[0].double().numpy() - stretched(pixels)).max() <= half_precision([255])
+
+
+def test_8_bits_beside_16_stay_what_they_are(tmp_path):
+    plain = save(tmp_path / "1.png", (20, 20))
+    tifffile.imwrite(tmp_path / "2.tif", deep((20, 20)))
+    tifffile.imwrite(tmp_path / "3.tif", plain)
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    assert all(np.array_equal(image(images, index)[0].numpy(), plain) for index in (0, 2))
+    (tmp_path / "2.tif").unlink()
+    assert read_images([tmp_path], channels=1, patch=PATCH).pixels.dtype == torch.uint8
+
+
+def test_each_picture_of_a_stack_is_an_image_and_all_have_one_range(tmp_path):
+    pixels = deep((3, 20, 30)) // np.array([1, 2, 4], np.uint16)[:, None, None]
+    tifffile.imwrite(tmp_path / "a.tif", pixels, imagej=True)
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    assert len(images) == 3
+    for index, expected in enumerate(stretched(pixels)):
+        assert np.abs(image(images, index)[0].double().numpy() - expected).max() <= half_precision([255])
+
+
+def test_tiff_that_cannot_be_used_is_skipped_and_said(tmp_path):
+    save(tmp_path / "good.png", (20, 20))
+    tifffile.imwrite(tmp_path / "nan.tif", np.full((20, 20), np.nan, np.float32))
+    tifffile.imwrite(tmp_path / "five.tif", deep((20, 20, 5)), planarconfig="contig", photometric="rgb")
+    (tmp_path / "broken.tif").write_bytes(b"II*\0 no more")
+    tifffile.imwrite(tmp_path / "small.tif", deep((7, 20)))
+    images = read_images([tmp_path], channels=1, patch=PATCH)
+    reasons = {skipped.name.rsplit("/", 1)[-1]: skipped.reason for skipped in images.skipped}
+    assert len(images) == 1
+    assert "NaN" in reasons["nan.tif"]
+    assert "5 channels: gray or RGB" in reasons["five.tif"]
+    assert "cannot be read" in reasons["broken.tif"]
+    assert reasons["small.tif"] == "7 x 20, smaller than a patch of 8 x 8"
+
+
+def test_tiff_in_a_tar_file_is_skipped_with_what_to_do(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", deep((20, 20)))
+    pack(tmp_path / "set.tar", "1.png")
+    with tarfile.open(tmp_path / "set.tar", "a") as archive:
+        archive.add(tmp_path / "a.tif", "a.tif")
+    (skipped,) = read_images([tmp_path / "set.tar"], channels=1, patch=PATCH).skipped
+    assert "unpack it into a folder" in skipped.reason
+
+
+def test_16_bit_png_in_a_tar_file(tmp_path):
+    files.write(tmp_path / "a.png", files.ImageFile(deep((20, 20))))
+    with tarfile.open(tmp_path / "set.tar", "w") as archive:
+        archive.add(tmp_path / "a.png", "a.png")
+    images = read_images([tmp_path / "set.tar"], channels=1, patch=PATCH)
+    assert np.abs(image(images, 0)[0].double().numpy() - stretched(deep((20, 20)))).max() <= half_precision([255])
+
+
+def test_without_tifffile_all_else_is_read_and_a_tiff_says_what_to_install(tmp_path):
+    save(tmp_path / "a" / "1.png", (20, 20))
+    (tmp_path / "b").mkdir()
+    tifffile.imwrite(tmp_path / "b" / "2.tif", deep((20, 20)))
+    script = (
+        "import sys; sys.modules['tifffile'] = None\n"
+        "from torchdeal.training import read_images\n"
+        "print(len(read_images([sys.argv[1] + '/a'], channels=1, patch=8)))\n"
+        "read_images([sys.argv[1] + '/b'], channels=1, patch=8)"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert run.stdout == "1\n"
+    assert run.stderr.splitlines()[-1].endswith("2.tif: TIFF files need tifffile: pip install tifffile")
 
 
 def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         read_images([tmp_path / "nowhere"], channels=1)
     (tmp_path / "notes.txt").write_text("no image")
-    with pytest.raises(ValueError, match=r"no usable image in .*notes.txt: not a JPEG"):
+    needed = r"JPEG, PNG, WebP or TIFF files of at least 128 x 128 pixels are needed \(.*notes.txt: not a JPEG"
+    with pytest.raises(ValueError, match=needed):
         read_images([tmp_path], channels=1)
     with pytest.raises(ValueError, match="neither an image nor a readable tar file"):
         read_images([tmp_path / "notes.txt"], channels=1)

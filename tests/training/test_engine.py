@@ -9,7 +9,7 @@ from torchdeal.operators import Blur, Identity, Operator
 from torchdeal.training import engine as engines
 from torchdeal.training.batches import Batch
 from torchdeal.training.config import LossConfig
-from torchdeal.training.engine import DirectEngine, Equation, PackedEngine, choose_engine
+from torchdeal.training.engine import ENGINES, DirectEngine, Equation, PackedEngine, QuickEngine, choose_engine
 from torchdeal.training.step import TrainingStep
 
 OPERATORS = {
@@ -49,12 +49,13 @@ def gradients(loss, model):
 
 
 @pytest.mark.parametrize(("channels", "operator"), [(1, "identity"), (1, "blur"), (3, "identity")])
+@pytest.mark.parametrize("other", ["quick", "packed"])
 @pytest.mark.usefixtures("precise")
-def test_packed_equals_direct(channels, operator):
+def test_the_others_equal_the_direct_one(channels, operator, other):
     model, batch = bent_model(channels), random_batch(channels, 16, 20, operator=OPERATORS[operator])
     b = batch.operator.adjoint(batch.measured)
     results = []
-    for name in ("direct", "packed"):
+    for name in ("direct", other):
         weights = model.weights()
         engine = choose_engine(weights, batch.clean, name)
         lam, alpha = weights.lam(batch.sigma), weights.alpha(batch.sigma)
@@ -65,14 +66,14 @@ def test_packed_equals_direct(channels, operator):
         change = engine.mask(x, alpha) - mask
         loss = (x - batch.clean).square().sum() + change.square().sum()
         results.append((z.detach(), x.detach(), loss.detach(), change.detach(), gradients(loss, model)))
-    (z, x, loss, change, of_direct), (packed_z, packed_x, packed_loss, packed_change, of_packed) = results
-    assert relative(packed_z, z) < 1e-10
-    assert relative(packed_x, x) < 1e-8
-    assert relative(packed_loss, loss) < 1e-8
-    assert relative(packed_change.flatten().sort()[0], change.flatten().sort()[0]) < 1e-8  # packed: in another order
+    (z, x, loss, change, of_direct), (other_z, other_x, other_loss, other_change, of_other) = results
+    assert relative(other_z, z) < 1e-10
+    assert relative(other_x, x) < 1e-8
+    assert relative(other_loss, loss) < 1e-8
+    assert relative(other_change.flatten().sort()[0], change.flatten().sort()[0]) < 1e-8  # packed: in another order
     for name, expected in of_direct.items():
         assert float(expected.norm()) > 0, name
-        assert relative(of_packed[name], expected) < 1e-8, name
+        assert relative(of_other[name], expected) < 1e-8, name
 
 
 def dense_loss(model, batch, before, gamma):
@@ -94,7 +95,10 @@ def dense_loss(model, batch, before, gamma):
     return x, error + gamma / model.features * change + gamma * sum(bends)
 
 
-@pytest.mark.parametrize(("engine", "operator"), [("direct", "blur"), ("packed", "identity"), ("packed", "blur")])
+@pytest.mark.parametrize(
+    ("engine", "operator"),
+    [("direct", "blur"), ("quick", "identity"), ("quick", "blur"), ("packed", "identity"), ("packed", "blur")],
+)
 @pytest.mark.usefixtures("precise")
 def test_the_gradient_of_the_loss_is_that_of_a_dense_solve(engine, operator):
     gamma = 0.7  # large: all three terms count
@@ -109,7 +113,7 @@ def test_the_gradient_of_the_loss_is_that_of_a_dense_solve(engine, operator):
         assert relative(found[name], gradient) < 1e-8, name
 
 
-@pytest.mark.parametrize("engine", ["direct", "packed"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("precise")
 def test_a_step_before_the_backward_changes_nothing(engine):
     model, batch = bent_model(), random_batch()
@@ -129,7 +133,7 @@ def test_a_step_before_the_backward_changes_nothing(engine):
 def test_later_weights_take_the_place_of_earlier_ones():
     """An engine is kept from step to step: what it computes must be that of the weights it got last."""
     batch = random_batch()
-    for name in ("direct", "packed"):
+    for name in ENGINES:
         first, second = bent_model().weights(), small_model(features=4, seed=3).weights()
         lam, alpha = second.lam(batch.sigma), second.alpha(batch.sigma)
         arguments = batch.measured, Equation(batch.measured, batch.operator, lam, alpha)
@@ -142,12 +146,13 @@ def test_later_weights_take_the_place_of_earlier_ones():
         assert relative(before, new.correction(*arguments)) > 1e-3
 
 
-def test_the_tolerances_of_the_packed_engine_are_enough(monkeypatch):
+@pytest.mark.parametrize("engine", ["quick", "packed"])
+def test_the_tolerances_of_the_solves_are_enough(monkeypatch, engine):
     """As it is used, its gradient points where the exact one does."""
     model, batch = bent_model(), random_batch(height=32, width=32)
 
     def gradient():
-        step = TrainingStep(model, LossConfig(gamma=1e-4), engine="packed")
+        step = TrainingStep(model, LossConfig(gamma=1e-4), engine=engine)
         before = step.approach(batch, None, 8)
         return torch.cat([g.flatten() for g in gradients(step(batch, before).loss, model).values()])
 
@@ -162,8 +167,8 @@ def test_the_tolerances_of_the_packed_engine_are_enough(monkeypatch):
 
 def test_the_choice_of_the_engine():
     weights, image = small_model().weights(), torch.zeros(1, 1, 16, 20, dtype=torch.float64)
-    assert isinstance(choose_engine(weights, image), DirectEngine)  # on a CPU
-    assert isinstance(choose_engine(weights, image, "direct"), DirectEngine)
+    assert isinstance(choose_engine(weights, image), QuickEngine)  # on a CPU
+    assert type(choose_engine(weights, image, "direct")) is DirectEngine
     assert isinstance(choose_engine(weights, image, "packed"), PackedEngine)
 
 
@@ -173,6 +178,6 @@ def test_engines_that_do_not_fit():
         choose_engine(weights, image, "packed")
     with pytest.raises(ValueError, match="boundary reflect"):
         choose_engine(small_model(boundary="zero").weights(), image[..., :16], "packed")
-    with pytest.raises(ValueError, match="no engine 'fast': choose direct or packed"):
+    with pytest.raises(ValueError, match="no engine 'fast': choose one of direct, quick, packed"):
         choose_engine(weights, image, "fast")
-    assert isinstance(choose_engine(small_model(boundary="zero").weights(), image), DirectEngine)
+    assert isinstance(choose_engine(small_model(boundary="zero").weights(), image), QuickEngine)

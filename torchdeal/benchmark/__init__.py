@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "tune": "automatic sigma and lam, beside the best pair for each image",
     "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
     "fidelity": "noise that is not white and Gaussian, beside plain least squares",
+    "finetune": "a short training on pictures of one kind: what it gains there, and loses elsewhere",
     "figures": "the figures of the documents",
     "all": "all of these",
     "report": "only write the report of what is in the folder of --out",

@@ -109,7 +109,13 @@ def _inputs(options: BenchmarkOptions) -> Iterator[Path]:
     """The files that may be read. Results may lie in the same folders."""
     if options.model:
         yield Path(options.model)
-    deep = [(options.images, "*"), (options.peers_dir, "*"), (options.data, "*/*"), (options.data, "*/*/*")]
+    deep = [
+        (options.images, "*"),
+        (options.also, "*"),
+        (options.peers_dir, "*"),
+        (options.data, "*/*"),
+        (options.data, "*/*/*"),
+    ]
     for folder, pattern in deep:
         found = folder.glob(pattern) if folder else ()
         yield from (path for path in found if path.suffix not in WRITTEN and path.is_file())

@@ -16,6 +16,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 
 ALL, REPORT, FIGURES = "all", "report", "figures"
 MOST_THREADS = 1024  # torch does not survive many more
+DEFAULT_SECONDS = 180.0  # of a training
 QUICK_IMAGES, QUICK_ITERATIONS = 1, 40  # of a trial
 
 
@@ -38,6 +39,8 @@ class BenchmarkOptions:
     resume: bool = False
     tune: bool = False
     images: Path | None = None
+    also: Path | None = None
+    seconds: float = DEFAULT_SECONDS
     sigmas: tuple[float, ...] = ()
     model: str | None = None
     peers_dir: Path | None = None
@@ -53,7 +56,7 @@ class BenchmarkOptions:
             object.__setattr__(self, "device", "cuda" if torch.cuda.is_available() else "cpu")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("no CUDA device is available: use --device cpu")
-        for name in ("data", "images", "peers_dir"):
+        for name in ("data", "images", "also", "peers_dir"):
             folder = getattr(self, name)
             if folder is not None and not folder.is_dir():
                 raise ValueError(f"{folder}: no such folder; see --{name.replace('_', '-')}")
@@ -64,7 +67,11 @@ class BenchmarkOptions:
                 raise ValueError(f"{name.replace('_', '-')} must be at least {bound}, got {number}")
         if self.threads is not None and self.threads > MOST_THREADS:
             raise ValueError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
-        for name, number in [("tolerance", self.tolerance), *(("sigmas", sigma) for sigma in self.sigmas)]:
+        for name, number in [
+            ("tolerance", self.tolerance),
+            ("seconds", self.seconds),
+            *(("sigmas", sigma) for sigma in self.sigmas),
+        ]:
             if not 0 < number < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {number:g}")
 
@@ -125,6 +132,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--resume": {"action": "store_true", "help": "go on with what is in the folder of --out"},
     "--tune": {"action": "store_true", "help": "choose the parameters of all methods anew, on the tuning images"},
     "--images": {"type": Path, "metavar": "DIR", "help": "your own folder of clean images; speed, time: its first"},
+    "--also": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "finetune: pictures of another kind, where something may be lost",
+    },
+    "--seconds": {"type": float, "metavar": "S", "help": f"finetune: of the training (default: {DEFAULT_SECONDS:g})"},
     "--sigmas": {"nargs": "+", "type": float, "metavar": "S", "help": "denoising, speed: noise levels, 0..255 scale"},
     "--model": {"metavar": "FILE", "help": "weights in place of the bundled ones"},
     "--peers-dir": {"type": Path, "metavar": "DIR", "help": "weights of competitors"},

@@ -1,4 +1,4 @@
-"""Training images: read once, kept on the device as bytes, random patches in all eight symmetries."""
+"""Training images: read once, kept on the device, random patches in all eight symmetries."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdeal.io import deep_png
+from torchdeal.io.images import LUMA
 from torchdeal.training.archive import read_members
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+TIFF = (".tif", ".tiff")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", *TIFF)
+KINDS = "JPEG, PNG, WebP or TIFF"
 MODES = {1: "L", 3: "RGB"}  # Pillow's names; colour becomes gray by the standard luma
-TOO_DEEP = ("I", "F")  # how the names of Pillow's modes with more than 8 bits begin
 AT_ONCE = 32  # files that are held while they are decoded
+WHITE = 255
+_one_tiff = Lock()  # what tifffile only logs is caught for one file at a time
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one number of channels and any size, one after the other in one tensor of bytes."""
+    """Images of one number of channels and any size, one after the other in one tensor, white at 255."""
 
-    pixels: Tensor  # uint8, all images, each (C, H, W)
+    pixels: Tensor  # all images, each (C, H, W): uint8, or float16 where one of them has more than 8 bits
     offsets: Tensor  # where each begins, (N,)
     heights: Tensor
     widths: Tensor
@@ -85,7 +91,10 @@ class ImageSet:
 
 
 def read_images(sources: Sequence[str | os.PathLike[str]], *, channels: int, patch: int = 128) -> ImageSet:
-    """Read all JPEG, PNG and WebP images from folders, with their subfolders, and from tar files.
+    """Read all JPEG, PNG, WebP and TIFF images from folders, with their subfolders, and from tar files.
+
+    In files of more than 8 bits the darkest value becomes 0 and the brightest 255: cameras use a part of the bits.
+    Each picture of a TIFF stack is an image.
 
     Args:
         sources: folders, tar files (compressed or not) or images.
@@ -102,17 +111,24 @@ def read_images(sources: Sequence[str | os.PathLike[str]], *, channels: int, pat
 def read_pictures(
     sources: Sequence[str | os.PathLike[str]], *, channels: int, smallest: int
 ) -> tuple[list[np.ndarray], list[Skipped]]:
-    """The images of the sources, uint8 `(C, H, W)`, height and width at least `smallest`; and what was skipped."""
+    """The images of the sources, `(C, H, W)`, height and width at least `smallest`; and what was skipped.
+
+    White is 255. They are uint8, or float16 where a file has more than 8 bits.
+    """
     images, skipped = [], []
     entries = ((name, data, channels, smallest) for source in sources for name, data in _files(Path(source)))
     with ThreadPoolExecutor() as pool, warnings.catch_warnings():  # Pillow decodes without holding up other threads
         warnings.simplefilter("ignore")  # what Pillow finds odd in a file that it can read
         while some := list(islice(entries, AT_ONCE)):
-            for image in pool.map(_decode, some):
-                (skipped if isinstance(image, Skipped) else images).append(image)
+            for found in pool.map(_decode, some):
+                if isinstance(found, Skipped):
+                    skipped.append(found)
+                else:
+                    images += found
     if not images:
         reasons = "; ".join(map(str, skipped[:3]))
-        raise ValueError(f"no usable image in {', '.join(map(str, sources))}" + (f" ({reasons})" if reasons else ""))
+        needed = f"{KINDS} files of at least {smallest} x {smallest} pixels are needed"
+        raise ValueError(f"no usable image in {', '.join(map(str, sources))}: {needed}{reasons and f' ({reasons})'}")
     return images, skipped
 
 
@@ -122,7 +138,7 @@ def _files(source: Path) -> Iterator[tuple[str, bytes | Path | None]]:
         for path in sorted(p for p in source.rglob("*") if p.is_file()):
             yield str(path), path
     elif not source.is_file():
-        raise FileNotFoundError(f"{source}: there is no such folder or file of images")
+        raise FileNotFoundError(f"{source}: there is no such folder or file of images; see [data] in the config")
     elif source.suffix.lower() in SUFFIXES:
         yield str(source), source
     else:
@@ -130,25 +146,75 @@ def _files(source: Path) -> Iterator[tuple[str, bytes | Path | None]]:
             yield f"{source}:{name}", content
 
 
-def _decode(entry: tuple[str, bytes | Path | None, int, int]) -> np.ndarray | Skipped:
-    from PIL import Image
-
-    name, data, channels, patch = entry
+def _decode(entry: tuple[str, bytes | Path | None, int, int]) -> list[np.ndarray] | Skipped:
+    """The images in a file, or why there is none."""
+    name, data, channels, smallest = entry
     if not name.lower().endswith(SUFFIXES):
-        return Skipped(name, "not a JPEG, PNG or WebP file")
+        return Skipped(name, f"not a {KINDS} file")
     if data is None:
         return Skipped(name, "a link or a device, not a file")
     try:
-        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as picture:
-            if picture.mode.startswith(TOO_DEEP):
-                return Skipped(name, "more than 8 bits per channel: convert it first")
-            if min(picture.size) < patch:
-                width, height = picture.size
-                return Skipped(name, f"{height} x {width}, smaller than a patch of {patch} x {patch}")
-            pixels = np.asarray(picture.convert(MODES[channels]))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        found = _read_tiff(data) if name.lower().endswith(TIFF) else _read_bitmap(data, MODES[channels])
+        height, width = found.shape[1:3]
+        if min(height, width) < smallest:
+            return Skipped(name, f"{height} x {width}, smaller than a patch of {smallest} x {smallest}")
+        return list(_with_channels(_ranged(found), channels))
+    except ImportError:
+        raise ImportError(f"{name}: TIFF files need tifffile: pip install tifffile") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of decoders, which raise whatever they like on damaged files
         return Skipped(name, f"cannot be read ({error})")
-    return np.ascontiguousarray(np.moveaxis(pixels.reshape(*pixels.shape[:2], channels), -1, 0))
+
+
+def _read_bitmap(data: bytes | Path, mode: str) -> np.ndarray:
+    """The picture `(1, H, W, C)`: uint16 as the file has it, or of 8 bits in Pillow's mode."""
+    from PIL import Image
+
+    content = data if isinstance(data, bytes) else data.read_bytes()
+    with Image.open(io.BytesIO(content)) as picture:
+        if deep_png.is_deep(content[:26]):
+            pixels = deep_png.decode(content)
+            return pixels[None, ..., :-1] if pixels.shape[-1] in (2, 4) else pixels[None]  # without transparency
+        pixels = np.asarray(picture.convert(mode))
+    return pixels.reshape(1, *pixels.shape[:2], -1)
+
+
+def _read_tiff(data: bytes | Path) -> np.ndarray:
+    """All pictures of the file, `(B, H, W, C)`."""
+    from torchdeal.io import files
+
+    if isinstance(data, bytes):
+        raise ValueError("a TIFF file in a tar file: unpack it into a folder")
+    with _one_tiff:
+        file = files.read(data).without_alpha()
+    return file.pixels.reshape(file.frames, *file.size, file.colours)
+
+
+def _ranged(pixels: np.ndarray) -> np.ndarray:
+    """White at 255: uint8 as it is, all else stretched to 0..255 as a whole, float32."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind not in "iuf" or not np.isfinite(pixels).all():
+        raise ValueError(f"pixels of type {pixels.dtype.name}, or NaN or infinite ones: convert it first")
+    low, high = float(pixels.min()), float(pixels.max())
+    if low == high:
+        raise ValueError("all of its pixels are equal")
+    precise = pixels.astype(np.float64 if pixels.itemsize > 2 else np.float32)
+    return ((precise - low) * (WHITE / (high - low))).astype(np.float32)
+
+
+def _with_channels(pixels: np.ndarray, channels: int) -> np.ndarray:
+    """`(B, H, W, C)` as `(B, channels, H, W)`, uint8 or float16."""
+    given = pixels.shape[-1]
+    if given not in MODES:
+        raise ValueError(f"{given} channels: gray or RGB is needed")
+    if (given, channels) == (3, 1):
+        gray = pixels @ np.asarray(LUMA, np.float32)
+        pixels = (gray.round().astype(np.uint8) if pixels.dtype == np.uint8 else gray)[..., None]
+    kind = np.uint8 if pixels.dtype == np.uint8 else np.float16
+    planes = np.moveaxis(pixels, -1, 1).astype(kind)
+    return np.ascontiguousarray(np.broadcast_to(planes, (len(planes), channels, *planes.shape[2:])))
 
 
 def _symmetric_grids(size: int, symmetry: Tensor) -> tuple[Tensor, Tensor]:

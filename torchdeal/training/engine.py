@@ -1,7 +1,7 @@
 """What a training step computes with: masks, penalties and the one step that is differentiated.
 
-`DirectEngine` runs everywhere; its step is in full precision. `PackedEngine` is for CUDA: packed convolutions in half
-precision.
+`DirectEngine` runs everywhere; its step is exact, in full precision. `QuickEngine` is for the CPU: few CG iterations,
+by the fastest backend. `PackedEngine` is for CUDA: packed convolutions in half precision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchdeal.backends.cuda.packing import PACK, pack, packed_bank
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.attention import MASK_FLOOR, MASK_REACH
 from torchdeal.model.boundary import reflect
-from torchdeal.model.filters import REACH
+from torchdeal.model.filters import REACH, analysis
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import Operator
 from torchdeal.precision import full_precision
@@ -32,6 +32,8 @@ LOOSE_LIMIT = 5  # CG iterations of such a solve at most
 FORWARD, FORWARD_LIMIT = 0.05, 8  # of the step with gradient: relative to the residual at its start
 BACKWARD, BACKWARD_LIMIT = 3e-3, 12  # of the solve for its gradient
 EXACT = 1e-4  # tolerance of both where there is no hurry
+
+ENGINES = ("direct", "quick", "packed")
 
 LinearMap = Callable[[Tensor], Tensor]
 
@@ -82,9 +84,11 @@ def choose_engine(weights: Weights, image: Tensor, name: str | None = None) -> E
         raise ValueError(f"the packed engine needs the boundary reflect and patches that are multiples of {PACK}")
     if name == "packed" or (name is None and image.is_cuda and fits):
         return PackedEngine(weights, *image.shape[-2:])
+    if name == "quick" or (name is None and image.device.type == "cpu"):
+        return QuickEngine(weights, image)
     if name in (None, "direct"):
         return DirectEngine(weights, image)
-    raise ValueError(f"there is no engine {name!r}: choose direct or packed")
+    raise ValueError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
 
 
 def loose_correction(backend: Backend, x: Tensor, equation: Equation, count: Tensor) -> Tensor:
@@ -160,6 +164,30 @@ class DirectEngine(Engine):
 
     def mask(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.weights.mask(x, alpha)
+
+
+class QuickEngine(DirectEngine):
+    """Plain convolutions where something is differentiated; few CG iterations by the fastest backend in the solves."""
+
+    def step(self, z: Tensor, equation: Equation, *, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        backend, weights, lam = self.backend, self.weights, equation.lam  # not those of a later step
+        mask = weights.mask(z, equation.alpha)
+        with torch.no_grad():
+            squared = backend.squared_mask(z, equation.alpha)
+        A = _system(backend, squared, equation.operator, lam.detach())
+
+        def solve(b: Tensor, start: Tensor | None) -> Tensor:
+            if start is None:
+                return _few_iterations(A, b, BACKWARD, BACKWARD_LIMIT).x
+            return start + _few_iterations(A, b - A(start), FORWARD, FORWARD_LIMIT).x
+
+        def pairing(v: Tensor, x: Tensor, lam: Tensor, mask: Tensor, *filters: Tensor) -> Tensor:
+            """`<v, lam W^T M^2 W x> = lam sum M^2 (W v) (W x)`."""
+            of_v, of_x = analysis(torch.cat([v, x]), filters, weights.boundary).chunk(2)
+            return (lam * (mask.square() * of_v * of_x).sum((1, 2, 3), keepdim=True)).sum()
+
+        start = z if start is None else start
+        return differentiable_solve(solve, pairing, equation.b, (lam, mask, *weights.filters), start=start), mask
 
 
 class PackedEngine(Engine):

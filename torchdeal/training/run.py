@@ -1,7 +1,8 @@
 """From a config file to a running training: images, devices, processes.
 
-Imports only torch, numpy, Pillow and safetensors: `python -m torchdeal.training CONFIG` runs on a bare machine with a
-GPU, and under `torchrun -m torchdeal.training CONFIG` on several.
+Imports only torch, numpy, Pillow and safetensors, and tifffile where there are TIFF files:
+`python -m torchdeal.training CONFIG` runs on a bare machine with a GPU, and under
+`torchrun -m torchdeal.training CONFIG` on several.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from torchdeal.io.printable import printable
 from torchdeal.memory import ASKED, is_out_of_memory
 from torchdeal.model import DEAL
 from torchdeal.training.config import Config, ConfigError, parse_config, read_config
-from torchdeal.training.data import ImageSet, Skipped, read_images
+from torchdeal.training.data import KINDS, ImageSet, Skipped, read_images
+from torchdeal.training.engine import ENGINES
 from torchdeal.training.folder import CHECKPOINT, LAST, check_own, check_run_folder, check_unused
 from torchdeal.training.report import Event, Example, Listener
 from torchdeal.training.state import RunState, check_settings, read_progress
@@ -156,7 +158,7 @@ def _tell_skipped(skipped: Sequence[Skipped], listener: Listener) -> None:
     if len(images) > NAMED:
         listener(f"  skipped {len(images) - NAMED} more images")
     if len(skipped) > len(images):
-        listener(f"  skipped {len(skipped) - len(images)} files that are not JPEG, PNG or WebP")
+        listener(f"  skipped {len(skipped) - len(images)} files that are not {KINDS}")
 
 
 @contextmanager
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--from", dest="start")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--engine", choices=("direct", "packed"))
+    parser.add_argument("--engine", choices=ENGINES)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args(arguments)
@@ -193,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         state, reason = train(Options(**vars(given)), tell)
-    except (ValueError, OSError, DivergedError) as error:
+    except (ValueError, OSError, ImportError, DivergedError) as error:
         sys.exit(f"Error: {printable(str(error))}")
     except KeyboardInterrupt:  # before the first step, or asked for twice
         print("Interrupted: what was saved before is as it was", file=sys.stderr)

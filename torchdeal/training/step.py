@@ -37,7 +37,7 @@ class TrainingStep(nn.Module):
     Args:
         model: what is trained.
         config: the weights of the terms.
-        engine: `"direct"` or `"packed"`; by default the fastest one that fits.
+        engine: `"direct"`, `"quick"` or `"packed"`; by default the fastest one that fits.
     """
 
     def __init__(self, model: DEAL, config: LossConfig, *, engine: str | None = None):

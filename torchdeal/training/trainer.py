@@ -69,7 +69,7 @@ class Trainer:
         validation: to choose the best weights with; None: the last ones are the best.
         model: to start from, with new weights if None.
         started_from: the name of these weights, for the card.
-        engine: `"direct"` or `"packed"`; by default the fastest one that fits.
+        engine: `"direct"`, `"quick"` or `"packed"`; by default the fastest one that fits.
         listener: is told how it goes.
     """
 
@@ -139,6 +139,8 @@ class Trainer:
         before = self.state.seconds
         settings = self.config.run
         with _stopped_by_signals(self), _working_in(self.stream):
+            if self.state.started_from and not self.state.step and self.state.best_step is None:
+                self._validate()  # so that it is seen what is gained, and nothing worse is called the best
             while self.state.step < end and not self._should_stop(started, seconds):
                 batch, result = self._step(self.state.step)
                 self.state = replace(self.state, step=self.state.step + 1, seconds=before + time.monotonic() - started)

@@ -34,6 +34,7 @@ TITLES = {
     "tune": "Automatic parameters",
     "uncertainty": "Error bars",
     "fidelity": "Other noise",
+    "finetune": "Fine-tuning",
 }
 MEASURED = [name for name in EXPERIMENTS if name not in (ALL, REPORT, FIGURES)]
 TRIAL = (

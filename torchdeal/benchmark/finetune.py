@@ -1,0 +1,288 @@
+"""Fine-tuning: what a short training on pictures of one kind gains on others of that kind, and what it loses elsewhere.
+
+Without a folder of pictures they are simulated ones of a microscope.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import torchdeal
+from torchdeal.benchmark.core import Save, Say, middle, run_values
+from torchdeal.benchmark.images import draw_noise
+from torchdeal.benchmark.microscopy import write_pictures
+from torchdeal.benchmark.options import BenchmarkOptions
+from torchdeal.benchmark.peers.base import Unavailable
+from torchdeal.benchmark.reach import bundled_picture
+from torchdeal.benchmark.reporting.summary import bootstrap_interval
+from torchdeal.benchmark.reporting.tables import Section, Table
+from torchdeal.benchmark.results import Results, Row, Values
+from torchdeal.io.checkpoint import checksum, last_run, load
+from torchdeal.metrics import psnr
+from torchdeal.model import DEAL
+from torchdeal.operators import Identity
+from torchdeal.reconstruct import reconstruct
+from torchdeal.training import Config, Trainer, parse_config, read_config, read_images
+from torchdeal.training.data import SUFFIXES, ImageSet, read_pictures
+from torchdeal.training.folder import BEST, CHECKPOINT
+from torchdeal.training.report import Event, Example
+from torchdeal.training.state import read_progress
+from torchdeal.training.validation import Validation
+
+BEFORE, AFTER = "before", "after"
+START = "gray-light"
+CONFIGS = {"cpu": "fine-tune-cpu.toml", "cuda": "fine-tune.toml"}
+SIMULATED, COUNT, SIDE = "simulated microscopy", 40, 256
+SIGMAS = (15.0, 25.0, 50.0)
+SHARES = 0.6, 0.1  # of the files: to train on, to validate with; the others are the test
+ORDINARY = ("camera", "coins", "page", "brick")  # of scikit-image
+PILOT = 16  # steps that tell how many fit into the time
+QUICK = {"count": 4, "side": 40, "patch": 24, "batch": 2, "steps": 2}
+PROTOCOL = (
+    f"The files of a folder, by name: the first {SHARES[0]:.0%} are trained on, the next {SHARES[1]:.0%} choose the "
+    f"best weights, the others are the test. Simulated microscopy are {COUNT} pictures of {SIDE} x {SIDE}. Of larger "
+    f"test pictures it is the middle {SIDE} x {SIDE}. Settings of configs/{CONFIGS['cuda']} on a GPU, of "
+    f"configs/{CONFIGS['cpu']} on a CPU, as many steps as fit into the time that is given; the loss is that with which "
+    "the weights were made. White noise, the same before and after."
+)
+EXPLAINED = (
+    "Mean PSNR in dB before and after, and the gain: its mean, in brackets the 95 % interval of that by resampling the "
+    "pictures, and the least of a picture. Then the mean number of outer iterations before and after."
+)
+HEAD = ["pictures", "noise", "number", "before", "after", "gain", "least gain", "iterations"]
+
+
+class FineTuning:
+    """The experiment: measure, train, measure again."""
+
+    about = "What fine-tuning on pictures of one kind gains there, and what it loses elsewhere."
+
+    def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
+        """Of the protocol."""
+        return {"protocol": PROTOCOL, "quick": options.quick, "limit": options.limit}
+
+    def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
+        """Add what is missing."""
+        start = options.model or START
+        model, name = load(start), Path(start).stem
+        title, paths = _pictures(options)
+        train, validation, test = split(paths)
+        config = fitting_config(options.device, model, start, options.quick)
+        shown = {title: _clean(options.images_at_most(test), model, options), **_others(model, options, say)}
+        cells = {}
+        for pictures, images in shown.items():
+            for sigma in options.sigmas or SIGMAS:
+                cell = f"{title}, {name}: {pictures}, sigma {sigma:g}"
+                cells[cell] = images, sigma
+                results.cells[cell] = {"table": f"{title}, {name}", "column": f"{pictures}, sigma {sigma:g}"}
+        results.weights.setdefault(BEFORE, {})[name] = checksum(start)
+        _measure(results, BEFORE, cells, model.to(options.device), options, save, say)
+        if all(len(results.select(cell, AFTER)) == len(images) for cell, (images, _) in cells.items()):
+            return
+        run = Run(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
+        best, told = run.trained(options, say)
+        results.weights.setdefault(AFTER, {})[f"{title}, {name}"] = checksum(best)
+        for cell in cells:
+            results.parameters[cell] = {AFTER: told}
+        _measure(results, AFTER, cells, load(best, device=options.device), options, save, say)
+
+    def sections(self, results: Results) -> Iterator[Section]:
+        """A section for each kind of pictures and each start."""
+        for title, columns in results.tables().items():
+            lines = [line for cell, column in columns.items() if (line := _line(results, cell, column))]
+            notes = dict.fromkeys(_training(results.parameters.get(cell, {}).get(AFTER, {})) for cell in columns)
+            tables = [Table(HEAD, lines)] if lines else []
+            yield Section(f"Fine-tuning: {title}", EXPLAINED, tables, notes=[note for note in notes if note])
+
+
+def split(paths: Sequence[Path]) -> tuple[list[Path], list[Path], list[Path]]:
+    """Files to train on, to validate with and to test; at least one each."""
+    if len(paths) < 3:
+        folder = paths[0].parent if paths else "the folder"
+        raise ValueError(f"{folder}: at least 3 pictures are needed: to train on, to validate with, and to test")
+    validation = max(1, round(SHARES[1] * len(paths)))
+    train = min(max(1, round(SHARES[0] * len(paths))), len(paths) - validation - 1)
+    return list(paths[:train]), list(paths[train : train + validation]), list(paths[train + validation :])
+
+
+def fitting_config(device: str, model: DEAL, start: str, quick: bool) -> Config:
+    """The settings for the device, for these weights: their size, and the loss that they were made with."""
+    path = Path(torchdeal.__file__).parents[1] / "configs" / CONFIGS[device]
+    if not path.is_file():
+        raise Unavailable(f"the settings are those of configs/{path.name}: call it in a checkout of the repository")
+    config = read_config(path)
+    size = replace(config.model, channels=model.channels, boundary=model.boundary.value, features=model.features)
+    made = parse_config({"loss": last_run(start).get("config", {}).get("loss", {}), "data": {"train": ["any"]}})
+    data = replace(config.data, **{key: QUICK[key] for key in ("patch", "batch")}) if quick else config.data
+    return replace(config, model=size, loss=made.loss if last_run(start) else config.loss, data=data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A training: its settings but for the number of steps, its folder, the start, and the files."""
+
+    config: Config
+    folder: Path
+    start: str
+    train: list[Path]
+    validation: list[Path]
+
+    def trained(self, options: BenchmarkOptions, say: Say) -> tuple[Path, Values]:
+        """The best weights, and how they came about. A run that was interrupted goes on."""
+        images = self._images(options.device)
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint.exists():
+            steps = read_progress(checkpoint)[1]["optimiser"]["steps"]
+        else:
+            steps = QUICK["steps"] if options.quick else self._steps_in(options.seconds, images)
+        trainer = self._trainer(self.folder, images, steps, say)
+        if checkpoint.exists():
+            trainer.resume(checkpoint)
+        state = trainer.run()
+        minutes = state.seconds / 60
+        told = {"steps": state.step, "minutes": minutes, "best_step": state.best_step, "files": len(self.train)}
+        return self.folder / BEST, told
+
+    def _images(self, device: str) -> ImageSet:
+        return read_images(self.train, channels=self.config.model.channels, patch=self.config.data.patch).to(device)
+
+    def _trainer(self, folder: Path, images: ImageSet, steps: int, say: Say) -> Trainer:
+        settings = replace(
+            self.config.run, report_every=max(1, steps // 10), validate_every=max(1, steps // 4), save_every=10**9
+        )
+        config = replace(self.config, optimiser=replace(self.config.optimiser, steps=steps), run=settings)
+        smallest = DEAL(config.model.channels, config.model.boundary, 1).min_size
+        validation = Validation(self.validation, config.model.channels, smallest, config.task)
+
+        def listen(event: Event) -> None:
+            if not isinstance(event, Example):
+                say(str(event))
+
+        known = {"model": load(self.start), "started_from": self.start, "listener": listen}
+        return Trainer(config, folder, images, validation, **known)
+
+    def _steps_in(self, seconds: float, images: ImageSet) -> int:
+        """About how many steps fit into the time, by a few of them, after those that compile or fill the pool."""
+        pool = replace(self.config.iterations, pool=self.config.iterations.visits)
+        config = replace(self.config, iterations=pool)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Trainer(config, Path(folder), images, model=load(self.start))
+            trainer.run(until=PILOT)
+            _finished(images.pixels)
+            started = time.monotonic()
+            trainer.run(until=2 * PILOT)
+            _finished(images.pixels)
+            each = (time.monotonic() - started) / PILOT
+        return max(1, round(seconds / each))
+
+
+def _finished(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
+
+
+def _pictures(options: BenchmarkOptions) -> tuple[str, list[Path]]:
+    """The name of the folder and its files, with those of its subfolders; simulated ones where there is none."""
+    folder = options.images
+    if folder is None:
+        folder = options.out / SIMULATED
+        count, side = (QUICK["count"], QUICK["side"]) if options.quick else (COUNT, SIDE)
+        write_pictures(folder, count, side)
+    return folder.resolve().name, _listed(folder)
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _others(model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
+    """Ordinary pictures: those of a folder, or of scikit-image where it is installed."""
+    if options.also:
+        found = _clean(options.images_at_most(_listed(options.also)), model, options)
+        return {options.also.resolve().name: found}
+    try:
+        pictures = {name: bundled_picture(name) for name in options.images_at_most(ORDINARY)}
+    except Unavailable as error:
+        say(f"what is lost elsewhere is not measured: {error}".replace("--images", "--also"))
+        return {}
+    channels = model.channels
+    side = QUICK["side"] if options.quick else SIDE
+    return {
+        "scikit-image": {name: middle(image, side).expand(-1, channels, -1, -1) for name, image in pictures.items()}
+    }
+
+
+def _clean(paths: Sequence[Path], model: DEAL, options: BenchmarkOptions) -> dict[str, Tensor]:
+    """The middle of each picture, `(1, C, H, W)` in 0..1, as training reads it; by name."""
+    found, side = {}, QUICK["side"] if options.quick else SIDE
+    for path in paths:
+        pictures, _ = read_pictures([path], channels=model.channels, smallest=model.min_size)
+        for number, pixels in enumerate(pictures):
+            name = path.name if len(pictures) == 1 else f"{path.name}, {number}"
+            found[name] = middle(torch.from_numpy(pixels.copy())[None].float() / 255, side).contiguous()
+    return found
+
+
+def _measure(
+    results: Results,
+    method: str,
+    cells: dict[str, tuple[dict[str, Tensor], float]],
+    model: DEAL,
+    options: BenchmarkOptions,
+    save: Save,
+    say: Say,
+) -> None:
+    """Add the rows that are missing."""
+    for cell, (images, sigma) in cells.items():
+        measured = {row.image for row in results.select(cell, method)}
+        for image, clean in images.items():
+            if image not in measured:
+                values = _denoised(clean, sigma, model, options)
+                results.add(Row(cell, image, method, values, environment=len(results.environments) - 1))
+                save()
+        say(f"{cell}, {method}: {fmean(row.values['psnr'] for row in results.select(cell, method)):.2f} dB")
+
+
+def _denoised(clean: Tensor, sigma: float, model: DEAL, options: BenchmarkOptions) -> Values:
+    y = (clean + draw_noise(clean, sigma)).to(options.device)
+    limits = {"tolerance": options.tolerance, "max_iterations": options.max_iterations}
+    rec = reconstruct(y, Identity(), model=model, sigma=sigma / 255, data_range=1.0, **limits)
+    (run,) = run_values(rec)
+    return {"psnr": psnr(rec.x.cpu(), clean), **run}
+
+
+def _line(results: Results, cell: str, column: str) -> list[str]:
+    """Of the pictures that were measured before and after."""
+    before, after = ({row.image: row.values for row in results.select(cell, method)} for method in (BEFORE, AFTER))
+    images = [image for image in before if image in after]
+    if not images:
+        return []
+    levels = [fmean(values[image]["psnr"] for image in images) for values in (before, after)]
+    outer = [fmean(values[image]["iterations"] for image in images) for values in (before, after)]
+    gains = [after[image]["psnr"] - before[image]["psnr"] for image in images]
+    interval = bootstrap_interval(gains)
+    within = f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else ""
+    pictures, _, noise = column.rpartition(", ")
+    numbers = [f"{level:.2f}" for level in levels]
+    gain = f"{fmean(gains):+.2f}{within}"
+    return [pictures, noise, str(len(images)), *numbers, gain, f"{min(gains):+.2f}", f"{outer[0]:.1f}, {outer[1]:.1f}"]
+
+
+def _training(told: Values) -> str:
+    if not told:
+        return ""
+    length = f"{told['steps']:,} steps in {told['minutes']:.1f} minutes on {told['files']} files"
+    return f"{length}; the best on the validation pictures are those after {told['best_step']:,} steps"
+
+
+EXPERIMENT = FineTuning()
