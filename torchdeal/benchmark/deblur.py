@@ -19,8 +19,8 @@ PAPER = {2.55: (15.0, 0.5), 7.65: (15.0, 2.5)}  # noise on the 0..255 scale: sig
 TUNING_CROP, QUICK_CROP = 256, 64
 PROTOCOL = (
     "Set12, circular motion blur (Levin et al. 2009, kernels 1 and 3), rounded to 8 bits, then white noise by "
-    "numpy.random.RandomState(0). PSNR of 8-bit images. Parameters are chosen for each kernel and noise level on the other "
-    "nine images of Set12."
+    "numpy.random.RandomState(0). PSNR of 8-bit images. Parameters are chosen for each kernel and noise level on the "
+    "other nine images of Set12."
 )
 
 
