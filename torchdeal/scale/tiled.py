@@ -104,17 +104,17 @@ def reconstruct_tiled(
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
     shared = plan.for_each(lambda plane: with_noise_of(knobs, read, plane, data_range))
     told = progress or (lambda done, of: None)
-    engine = cluster.solve if cluster else None
+    elsewhere = {"engine": cluster.solve, "together": cluster.together} if cluster else {}
     if not isinstance(target, str | os.PathLike):
         made = _array_target(target, read, operator.scale)
-        run = run_tiles(read, made, plan.core, shared, told=told, engine=engine)
+        run = run_tiles(read, made, plan.core, shared, told=told, **elsewhere)
         run.x = made.array
         return run
     path = Path(target)
     check_target(path, read, operator.scale)
     with Unfinished(path, plan.settings(), resume) as unfinished:
         made = file_target(path, read, plan.core, operator.scale, unfinished, white=data_range or 1.0)
-        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told, engine=engine)
+        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told, **elsewhere)
     run.x = path
     return run
 
