@@ -1,6 +1,8 @@
 """How much faster tiles are on processes of Dask, with one thread each, than in one process with one thread.
 
-Run as `python tools/cluster_speed.py [--processes 2 4] [--size 384] [--tile 64]`. What limits it is shown, too:
+Run as `python tools/cluster_speed.py [--processes 2 4] [--size 384] [--tile 64]`. As many plain processes, which share
+the tiles evenly and say nothing to each other, show what the machine allows: how much slower Dask is than these is what
+Dask costs. What limits it is shown, too:
 
 - tile seconds, tile processor seconds: what a tile takes where it is solved, by the clock and of the processor. They
   differ where other processes use the cores.
@@ -14,10 +16,12 @@ Run as `python tools/cluster_speed.py [--processes 2 4] [--size 384] [--tile 64]
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +32,17 @@ from skimage import data
 
 from torchdeal.io.checkpoint import load
 from torchdeal.model import DEAL
+from torchdeal.operators import Identity
 from torchdeal.scale.cluster import Cluster, open_cluster
+from torchdeal.scale.grid import Tile, grid
+from torchdeal.scale.local import local
 from torchdeal.scale.remote import SentModel
 from torchdeal.scale.tiled import reconstruct_tiled
+from torchdeal.scale.tiles import Shared, solve_tile
+
+SECONDS_TO_BEGIN = 600  # for all processes: one that failed must not keep the others waiting
+
+_ready: Any = None  # in a process that solves a share of the tiles: where it waits for the others
 
 
 @dataclass(frozen=True)
@@ -67,11 +79,74 @@ def measure(given: Given, say: Say) -> Iterator[list[SpreadTime]]:
     found = [SpreadTime("1, without Dask", seconds, 1, 1, seconds / run.tiles, processor / run.tiles, None, *about)]
     yield found
     for count in given.processes:
+        say(f"{count} processes without Dask")
+        found.append(time_processes(count, given, picture, run.overlap, run.x, found[0]))
+        yield found
         say(f"{count} processes of Dask")
         with open_cluster(str(count), "cpu") as cluster:
             cluster.threads = 1
             found.append(time_cluster(cluster, count, model, picture, options, run.x, found[0]))
         yield found
+
+
+def time_processes(
+    count: int, given: Given, picture: np.ndarray, overlap: int, x: np.ndarray, alone: SpreadTime
+) -> SpreadTime:
+    """Each solves its share of the tiles, from the moment when all are ready."""
+    tiles = grid((len(picture), len(picture)), given.tile, overlap)
+    spawning = multiprocessing.get_context("spawn")
+    ready = spawning.Barrier(count + 1, timeout=SECONDS_TO_BEGIN)
+    used = os.getloadavg()[0]
+    with ProcessPoolExecutor(count, spawning, initializer=_be_ready_at, initargs=(ready,)) as pool:
+        shares = [pool.submit(_solve_share, given.kind, given.sigma, picture, tiles[n::count]) for n in range(count)]
+        ready.wait()
+        shares = [share.result() for share in shares]
+    seconds = max(share.ended for share in shares) - min(share.began for share in shares)
+    solving = sum(share.ended - share.began for share in shares)
+    processor = [share.processor for share in shares]
+    same = all(
+        np.array_equal(core, x[tile.core.slices])
+        for number, share in enumerate(shares)
+        for core, tile in zip(share.cores, tiles[number::count], strict=True)
+    )
+    return replace(
+        alone,
+        processes=f"{count}, without Dask",
+        seconds=seconds,
+        times_faster=alone.seconds / seconds,
+        by_processor=alone.tile_processor_seconds * alone.tiles / max(processor),
+        tile_seconds=solving / len(tiles),
+        tile_processor_seconds=sum(processor) / len(tiles),
+        waiting=1 - solving / (count * seconds),
+        load=used,
+        same_bits="yes" if same else "no",
+    )
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a process did: from when to when, of the clock that all have, and in how many seconds of the processor."""
+
+    began: float
+    ended: float
+    processor: float
+    cores: list[np.ndarray]
+
+
+def _be_ready_at(barrier: Any) -> None:
+    global _ready
+    _ready = barrier
+
+
+def _solve_share(kind: str, sigma: float, picture: np.ndarray, tiles: list[Tile]) -> Share:
+    """In a process of its own, after a tile that does not count."""
+    torch.set_num_threads(1)
+    shared = Shared(load(kind), local(Identity()), 255.0, sigma=sigma)
+    solve_tile(picture[tiles[0].read.slices], tiles[0], shared)
+    _ready.wait()
+    began, busy = time.monotonic(), time.process_time()
+    cores = [solve_tile(picture[tile.read.slices], tile, shared)[0] for tile in tiles]
+    return Share(began, time.monotonic(), time.process_time() - busy, cores)
 
 
 def time_cluster(
@@ -127,5 +202,7 @@ PARSER.add_argument("--size", type=at_least(16), default=384, help="side of the 
 PARSER.add_argument("--tile", type=at_least(8), default=64)
 PARSER.add_argument("--sigma", type=at_least(0.0), default=25.0)
 
+TOOL = Tool(PARSER, measure)
+
 if __name__ == "__main__":
-    Tool(PARSER, measure).main()
+    TOOL.main()

@@ -62,6 +62,56 @@ def test_zarr_with_a_mask(deal, noisy_tiff):
     assert zarr.open("out.zarr", mode="r").shape == (64, 64)
 
 
+@pytest.mark.parametrize("tiles", [(), ("--tile", "32")], ids=["whole", "tiles"])
+class TestTheSameInTilesAndAsAWhole:
+    """What is refused is refused in the same words."""
+
+    @pytest.mark.parametrize(
+        ("mask", "message"),
+        [
+            ("small.png", "small.png: the mask is 20 x 20, the picture 64 x 64: make them equal"),
+            ("black.png", "black.png: the mask is black: no pixel is known"),
+            ("lossy.jpg", "JPEG does not keep black as it is; save the mask as PNG"),
+            ("nan.npy", "nan.npy: the mask holds NaN; write 0 where the picture is missing"),
+            ("several.npy", "several.npy: a mask is one picture, this file has"),
+        ],
+    )
+    def test_masks_that_are_none(self, deal, noisy_tiff, mask, message, tiles):
+        white = np.full((64, 64), 255, np.uint8)
+        for name, pixels in (("small.png", white[:20, :20]), ("black.png", 0 * white), ("lossy.jpg", white)):
+            Image.fromarray(pixels).save(name)
+        np.save("nan.npy", np.where(white > 0, np.nan, 1.0))
+        np.save("several.npy", np.stack([white, white]))
+        code, _, err = deal("inpaint", "in.tif", mask, "out.tif", *tiles, *LIGHT)
+        assert (code, message in " ".join(err.split())) == (1, True), err
+        assert not Path("out.tif").exists()
+
+    @pytest.mark.parametrize("dtype", [bool, np.int64])
+    def test_masks_of_other_kinds(self, deal, noisy_tiff, dtype, tiles):
+        np.save("mask.npy", (np.indices((64, 64)).sum(0) % 3 > 0).astype(dtype))
+        code, _, err = deal("inpaint", "in.tif", "mask.npy", "out.tif", "--sigma", "5", *tiles, *LIGHT)
+        assert code == 0, err
+
+    def test_an_array_that_may_be_two_things(self, deal, noisy_tiff, tiles):
+        np.save("in.npy", np.zeros((64, 64, 6), np.uint8))
+        code, _, err = deal("denoise", "in.npy", "out.npy", "--sigma", "5", *tiles, *LIGHT)
+        assert code == 1
+        assert "may be a stack of narrow pictures, or a picture with 6 channels" in " ".join(err.split())
+
+    def test_an_array_that_is_taken_for_a_stack(self, deal, noisy_tiff, tiles):
+        np.save("in.npy", np.stack([noisy_tiff[:32, :32]] * 3))
+        code, _, err = deal("denoise", "in.npy", "out.npy", "--sigma", "5", *tiles, *LIGHT)
+        assert code == 0, err
+        assert "read as a stack of 3 pictures of 32 x 32" in " ".join(err.split())
+
+    def test_an_array_that_ends_early(self, deal, noisy_tiff, tiles):
+        np.save("in.npy", noisy_tiff)
+        Path("in.npy").write_bytes(Path("in.npy").read_bytes()[:-100])
+        code, _, err = deal("denoise", "in.npy", "out.npy", "--sigma", "5", *tiles, *LIGHT)
+        assert code == 1
+        assert "in.npy: ends early: 4096 bytes of pixels are promised, 3996 are there" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -71,6 +71,22 @@ def test_the_same_bits_as_without(name, cluster, image):
     assert (there.tiles, there.statuses) == (8, here.statuses)
 
 
+def test_a_worker_says_how_many_tiles_it_solves_together(cluster, image, expected, monkeypatch):
+    assert cluster.together(56**2, 48) == 1  # it has no GPU
+    sizes, solve = [], cluster.solve
+
+    def seen(works):
+        for work, answers in solve(works):
+            sizes.append(len(work.tiles))
+            yield work, answers
+
+    monkeypatch.setattr(cluster, "_together", {(40**2, td.load(LIGHT).features): 3})
+    monkeypatch.setattr(cluster, "solve", seen)
+    run = reconstruct_tiled(image, cluster=cluster, **QUICK)
+    assert sizes == [3, 3, 2]
+    assert np.abs(run.x.astype(int) - expected).max() <= 1
+
+
 def test_a_killed_worker_loses_nothing(cluster, image, expected):
     killed = []
 

@@ -150,6 +150,23 @@ def test_a_killed_run_is_resumed(image, expected, target):
     assert not os.path.exists(f"{target}.partial")
 
 
+@pytest.mark.parametrize("source", ["in.tif", "in.zarr", "in.npy"])
+def test_an_input_that_changed_is_not_resumed(image, source):
+    """Neither is one of which a single pixel changed: the tiles that are done would be those of another picture."""
+    store = zarr.create_array("in.zarr", data=image, chunks=(32, 32))
+    tifffile.imwrite("in.tif", image)
+    np.save("in.npy", image)
+    with pytest.raises(RuntimeError, match="stopped"):
+        reconstruct_tiled(source, "out.npy", progress=_stop_at_once, **QUICK)
+    image = image.copy()
+    image[0, 0] ^= 1
+    store[0, 0] = image[0, 0]
+    tifffile.imwrite("in.tif", image)
+    np.save("in.npy", image)
+    with pytest.raises(ValueError, match=r"out\.npy\.partial: the input has changed since this run began: remove"):
+        reconstruct_tiled(source, "out.npy", resume=True, **QUICK)
+
+
 def test_a_cut_off_journal_is_read(image):
     tifffile.imwrite("in.tif", image)
     target = Path("out.tif")

@@ -101,3 +101,12 @@ class TestReach:
     def test_what_was_not_measured_is_refused(self):
         with pytest.raises(ValueError, match="give the overlap itself"):
             reach(25, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [(torch.ones(16, 32), "the mask is 16 x 32, the picture 32 x 32: make them equal"), (torch.zeros(32, 32), "black")],
+)
+def test_masks_that_are_none(mask, message):
+    with pytest.raises(ValueError, match=message):
+        reconstruct_tiled(noisy(32, 32), None, Mask(mask), model=LIGHT, sigma=15, lam=1.0)

@@ -23,7 +23,7 @@ from torchdeal.operators import Mask
 from torchdeal.scale.holes import holes_of
 from torchdeal.scale.large import mosaic
 from torchdeal.scale.local import Holes, LocalOperator
-from torchdeal.scale.sources import open_source
+from torchdeal.scale.sources import MASK_KINDS, open_source
 
 RANDOM = "random:"
 ALPHA = "alpha"  # the mask is the transparency of the picture
@@ -83,7 +83,9 @@ class Inpainting(PictureTask):
         """The mask is read part by part, too."""
         if self.mask_name == ALPHA or self.mask_name.startswith(RANDOM):
             raise ValueError(f"--mask {self.mask_name} cannot be done in tiles: give the mask as a file")
-        return holes_of(open_source(Path(self.mask_name)), size)
+        path = Path(self.mask_name)
+        _check_kind(path)
+        return holes_of(open_source(path, MASK_KINDS), size)
 
     def pose_sample(self, picture: Tensor, operator: LocalOperator) -> Problem:
         assert isinstance(operator, Holes)
@@ -118,8 +120,7 @@ def inpaint(
 
 def read_mask(path: Path) -> Tensor:
     """What is not black, bool `(H, W)`."""
-    if path.suffix.lower() in (".jpg", ".jpeg"):
-        raise ValueError(f"{path}: JPEG does not keep black as it is; save the mask as PNG")
+    _check_kind(path)
     file = files.read(path)
     if file.pixels.ndim > 3:
         raise ValueError(f"{path}: a mask is one picture, this file has {file.pixels.shape}")
@@ -130,6 +131,11 @@ def read_mask(path: Path) -> Tensor:
     if not bool(known.any()):
         raise ValueError(f"{path}: the mask is black: no pixel is known")
     return known
+
+
+def _check_kind(path: Path) -> None:
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        raise ValueError(f"{path}: JPEG does not keep black as it is; save the mask as PNG")
 
 
 def _arguments(paths: list[Path], mask: str | None) -> tuple[Path, str, Path]:

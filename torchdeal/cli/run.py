@@ -29,7 +29,7 @@ from torchdeal.fidelity import Impulse, NoiseModel, Poisson
 from torchdeal.io.checkpoint import default_weights, load
 from torchdeal.model import DEAL
 from torchdeal.noise import NoiseLevel
-from torchdeal.operators import Operator
+from torchdeal.operators import Identity, Operator
 from torchdeal.reconstruct import reconstruct
 from torchdeal.reconstruction import Reconstruction
 from torchdeal.scale.batches import batch_size
@@ -89,8 +89,15 @@ class Solved:
     def without_problem(self) -> Solved:
         """What a report needs: the image, and how the run went."""
         of_run = {item.name: getattr(self.solution, item.name) for item in fields(Solution)}
-        problem = replace(self.problem, y=self.problem.y[:0], start=None)
+        problem = replace(self.problem, y=self.problem.y[:0], H=Identity(), noise_kind=None, start=None)
         return replace(self, problem=problem, solution=Solution(**of_run))
+
+    def without_images(self) -> Solved:
+        """What a report needs where the image is kept elsewhere: those of a whole stack would be too many."""
+        bare = self.without_problem()
+        nothing = bare.problem.y
+        problem = replace(bare.problem, keep=lambda x: x)
+        return replace(bare, problem=problem, solution=replace(bare.solution, x=nothing, path=()))
 
 
 @dataclass(frozen=True, eq=False)

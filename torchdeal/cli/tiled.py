@@ -93,6 +93,7 @@ def restore_in_tiles(task: PictureTask, job: Job, models: Models, cluster: Clust
                     unfinished=unfinished,
                     told=lambda done, of: told(f"tile {done} of {of}"),
                     engine=cluster.solve if cluster else None,
+                    together=cluster.together if cluster else None,
                 )
     except (KeyboardInterrupt, SystemExit):
         if begun.folder.exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,24 +133,30 @@ def check_place(path: Path) -> None:
 
 def _read_npy(path: Path) -> ImageFile:
     """`(..., H, W, C)` where the last of three or more axes is 1 to 4 long, else `(..., H, W)`."""
-    shape = _check_npy(path)
+    shape = npy_shape(path, check_amount)
     array = np.load(path, mmap_mode="c", allow_pickle=False)  # frames are read when they are needed; never written
-    has_channels = array.ndim > 2 and array.shape[-1] <= MOST_COLOURS
+    has_channels, notes = npy_channels(path, shape)
     pixels, dimensions = from_stored(array, has_channels)
-    if has_channels or array.ndim == 2:
+    if has_channels or len(shape) == 2:
         dimensions = dimensions if len(dimensions) > 1 else ()
-        return ImageFile(pixels, dimensions=dimensions, channel_axis=has_channels)
+    return ImageFile(pixels, dimensions=dimensions, channel_axis=has_channels, metadata=Metadata(notes=notes))
+
+
+def npy_channels(path: Path, shape: tuple[int, ...]) -> tuple[bool, tuple[str, ...]]:
+    """Whether the last axis is channels, and a note where a stack was guessed. Raises where it may be either."""
+    if len(shape) == 2 or shape[-1] <= MOST_COLOURS:
+        return len(shape) > 2, ()
     if 2 * shape[-1] < min(shape[-3:-1]):
         raise ImageFileError(
             f"{path}: the shape {shape} may be a stack of narrow pictures, or a picture with {shape[-1]} channels; "
             "save a stack as array[..., None], channels as numpy.moveaxis(array, -1, 0)"
         )
-    note = f"the shape {shape}: read as a stack of {len(pixels)} pictures of {shape[-2]} x {shape[-1]}"
-    return ImageFile(pixels, dimensions=dimensions, metadata=Metadata(notes=(note,)))
+    count = math.prod(shape[:-2])
+    return False, (f"the shape {shape}: read as a stack of {count} pictures of {shape[-2]} x {shape[-1]}",)
 
 
-def _check_npy(path: Path) -> tuple[int, ...]:
-    """The shape that the header tells. Raises for what is no array of pixels, too large, or cut off."""
+def npy_shape(path: Path, check: Callable[[Path, tuple[int, ...]], None] = lambda path, shape: None) -> tuple[int, ...]:
+    """The shape that the header tells. Raises for what is no array of pixels, cut off, or refused by the check."""
     with path.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":
             raise ImageFileError(f"{path}: does not hold one array, but an archive of several; save one as .npy")
@@ -161,7 +168,7 @@ def _check_npy(path: Path) -> tuple[int, ...]:
         there = path.stat().st_size - file.tell()
     if len(shape) < 2 or 0 in shape:
         raise ImageFileError(f"{path}: does not hold one array with pixels: its shape is {shape}")
-    check_amount(path, shape)
+    check(path, shape)
     needed = dtype.itemsize * math.prod(shape)
     if there < needed:
         raise ImageFileError(f"{path}: ends early: {needed} bytes of pixels are promised, {there} are there")

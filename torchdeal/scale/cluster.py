@@ -19,7 +19,7 @@ import torchdeal
 from torchdeal.extras import optional
 from torchdeal.model import DEAL
 from torchdeal.scale.large import TileWork
-from torchdeal.scale.remote import SentModel, check_worker, gpus_for, solve_there, without_model
+from torchdeal.scale.remote import SentModel, check_worker, gpus_for, solve_there, together_there, without_model
 
 EXTRA = "dask"  # of the package
 AHEAD = 3  # tasks for each worker that are on their way: one is solved, one waits, one travels
@@ -49,6 +49,7 @@ class Cluster:
     def __init__(self, client: Any, device: str = "auto", threads: int | None = None):
         self.client, self.device, self.threads = client, device, threads
         self._sent: dict[int, tuple[DEAL, SentModel]] = {}
+        self._together: dict[tuple[int, int], int] = {}
         self.address = client.scheduler.address if client.scheduler else "?"
         self._check_workers()
 
@@ -71,6 +72,14 @@ class Cluster:
             return self.submit(solve_there, self._model(work.shared.model), knobs, work.pixels, work.tiles)
 
         return self.in_order(begin, works)
+
+    def together(self, pixels: int, features: int) -> int:
+        """How many tiles of so many pixels a worker solves at a time; one of them is asked, the first time."""
+        asked = pixels, features
+        if asked not in self._together:
+            with self._in_words():
+                self._together[asked] = self.submit(together_there, *asked, self.device).result()
+        return self._together[asked]
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a task: never the answer of an earlier one that looked alike."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchdeal.scale.grid import Box, grid
-from torchdeal.scale.local import LARGEST_HOLE, Holes, hole_radius
+from torchdeal.scale.local import LARGEST_HOLE, Holes, check_mask_size, hole_radius
 from torchdeal.scale.sources import Source
 
 PART = 1024  # side of the parts in which holes are measured
@@ -15,9 +15,7 @@ def holes_of(mask: Source, size: tuple[int, int]) -> Holes:
     """Inpainting of a picture of this size. What is not black in the mask is known."""
     if mask.layout.planes > 1:
         raise ValueError(f"{mask.name}: a mask is one picture, this file has {mask.layout.planes}")
-    if mask.layout.size != size:
-        have, want = (" x ".join(map(str, lengths)) for lengths in (mask.layout.size, size))
-        raise ValueError(f"{mask.name}: the mask is {have}, the picture {want}: make them equal")
+    check_mask_size(mask.layout.size, size, f"{mask.name}: ")
 
     def known(box: Box) -> np.ndarray:
         found = mask.read(0, box)
@@ -26,5 +24,7 @@ def holes_of(mask: Source, size: tuple[int, int]) -> Holes:
         return found != 0 if found.ndim == 2 else (found != 0).any(-1)
 
     parts = grid(size, PART, LARGEST_HOLE + 1)
+    if not any(known(part.core).any() for part in parts):
+        raise ValueError(f"{mask.name}: the mask is black: no pixel is known")
     radius = max(hole_radius(known(part.read), part.core.within(part.read)) for part in parts)
     return Holes(known, radius, f"mask {mask.identity or mask.name}", size)

@@ -33,6 +33,7 @@ class TileWork:
     shared: Shared
 
 
+Together = Callable[[int, int], int]
 TileEngine = Callable[[Iterable[TileWork]], Iterator[tuple[TileWork, list[tuple[np.ndarray, TileRun]]]]]  # in order
 
 
@@ -72,6 +73,7 @@ def run_tiles(
     told: Callable[[int, int], None] = lambda done, of: None,
     solve: Solve = solve_tiles,
     engine: TileEngine | None = None,
+    together: Together | None = None,
 ) -> TiledRun:
     """Solve all tiles that the target does not hold yet, and finish it.
 
@@ -84,11 +86,12 @@ def run_tiles(
         told: hears how many tiles of how many are done.
         solve: what is done to a batch of tiles.
         engine: what has that done elsewhere, such as on a cluster; by default batches are solved here, one by one.
+        together: how many tiles of so many pixels are solved together there, by a model of so many features.
     """
     run = TiledRun()
     run.tiles = source.layout.planes * len(grid(source.layout.size, core, 0))
     known = {(entry["plane"], *entry["place"]): entry for entry in unfinished.noted()} if unfinished else {}
-    missing, done = _missing(source, target, core, shared, run), 0
+    missing, done = _missing(source, target, core, shared, run, together), 0
     solved = engine(missing) if engine else ((work, solve(work.pixels, work.tiles, work.shared)) for work in missing)
     for work, answers in solved:
         for tile, (pixels, ended) in zip(work.tiles, answers, strict=True):
@@ -105,7 +108,12 @@ def run_tiles(
 
 
 def _missing(
-    source: Source, target: Target, core: int, shared: Callable[[int], tuple[Shared, int]], run: TiledRun
+    source: Source,
+    target: Target,
+    core: int,
+    shared: Callable[[int], tuple[Shared, int]],
+    run: TiledRun,
+    together: Together | None,
 ) -> Iterator[TileWork]:
     """What the target does not hold yet, read when it is asked for."""
     bare = grid(source.layout.size, core, 0)
@@ -116,7 +124,7 @@ def _missing(
         of_plane, overlap = shared(plane)
         run.overlap = max(run.overlap, overlap)
         tiles = grid(source.layout.size, core, overlap)
-        for batch in _batches(tiles, _batch_size(of_plane, core + 2 * overlap)):
+        for batch in _batches(tiles, _batch_size(of_plane, core + 2 * overlap, together)):
             if all(target.holds(plane, tile) for tile in batch):
                 run.resumed += len(batch)
             else:
@@ -143,9 +151,10 @@ def _spread(length: int) -> list[tuple[int, int]]:
     return [(start, start + SAMPLE_SIDE) for start in starts]
 
 
-def _batch_size(shared: Shared, side: int) -> int:
+def _batch_size(shared: Shared, side: int, together: Together | None) -> int:
     """How many tiles, of so many pixels of the measurements each way, are solved together."""
-    return batch_size((side * shared.operator.scale) ** 2, shared.model.features, shared.model.kappa.device)
+    pixels, model = (side * shared.operator.scale) ** 2, shared.model
+    return together(pixels, model.features) if together else batch_size(pixels, model.features, model.kappa.device)
 
 
 def _batches(tiles: Sequence[Tile], size: int) -> Iterator[list[Tile]]:

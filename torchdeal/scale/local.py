@@ -100,6 +100,8 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
         mask = H.mask if H.mask.ndim == 2 else None
         if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
             known = mask.bool().cpu().numpy()
+            if not known.any():
+                raise ValueError("the mask is black: no pixel is known")
             name = hashlib.sha256(known.tobytes()).hexdigest()[:16]
             height, width = known.shape
             return Holes(lambda box: known[box.slices], hole_radius(known), f"mask {name}", (height, width))
@@ -122,6 +124,13 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
         f"{H.known_as()} cannot be cut into tiles: only denoising, blur, masks and downsampling depend on the "
         "pixels around a place alone"
     )
+
+
+def check_mask_size(mask: tuple[int, int], picture: tuple[int, int], name: str = "") -> None:
+    """Raise for a mask of another size than that of the picture."""
+    if mask != picture:
+        have, want = (" x ".join(map(str, lengths)) for lengths in (mask, picture))
+        raise ValueError(f"{name}the mask is {have}, the picture {want}: make them equal")
 
 
 def hole_radius(known: np.ndarray, core: Box | None = None) -> int:

@@ -22,6 +22,7 @@ import torch
 
 import torchdeal
 from torchdeal.model import DEAL
+from torchdeal.scale.batches import batch_size
 from torchdeal.scale.grid import Tile
 from torchdeal.scale.local import Holes, LocalOperator, SameEverywhere
 from torchdeal.scale.tiles import Shared, TileRun, solve_tiles
@@ -68,6 +69,12 @@ def solve_there(
     check_version(sent.version)
     with one_at_a_time(sent.threads, sent.device):
         return solve_tiles(pixels, tiles, replace(knobs, model=_model_here(sent)))
+
+
+def together_there(pixels: int, features: int, device: str) -> int:
+    """On a worker: how many tiles of so many pixels it solves together."""
+    with one_at_a_time(None, device):
+        return batch_size(pixels, features, device_here(device))
 
 
 def without_model(shared: Shared, tiles: Sequence[Tile]) -> Shared:

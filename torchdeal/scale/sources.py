@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from torchdeal.extras import optional
 from torchdeal.io import files, tiff
 from torchdeal.io.files import TIFF, ImageFile, ImageFileError
-from torchdeal.io.metadata import ORIENTATION
+from torchdeal.io.metadata import ORIENTATION, Metadata
 from torchdeal.scale.grid import Box
 from torchdeal.scale.layout import PictureLayout, guessed_layout
 
 EXTRA = "large"  # of the package: what Zarr needs
 KINDS = ("uint8", "uint16", "float16", "float32", "float64")  # of pixels
+MASK_KINDS = (*KINDS, "bool", "int8", "int16", "int32", "int64", "uint32", "uint64")  # of what is 0 or not
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +46,11 @@ class Source:
     zarr_image: Any = None
     identity: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.dtype.name not in KINDS:
-            raise ImageFileError(f"{self.name}: pixels of type {self.dtype}: tiles are for {', '.join(KINDS)}")
+    def of_kinds(self, kinds: Sequence[str]) -> Source:
+        """Itself. Raises where its pixels are of another kind."""
+        if self.dtype.name not in kinds:
+            raise ImageFileError(f"{self.name}: pixels of type {self.dtype}: tiles are for {', '.join(kinds)}")
+        return self
 
     def read(self, plane: int, box: Box) -> np.ndarray:
         """A part of a picture, `(h, w)` or `(h, w, 3)`."""
@@ -63,10 +67,10 @@ class Source:
             raise ImageFileError(f"{self.name}: a part of it cannot be read ({reason})") from error
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path, kinds: Sequence[str] = KINDS) -> Source:
     """What a file holds. A Zarr store is a folder, or a zip file whose name ends in .zarr.zip."""
     try:
-        return _opened(path)
+        return _opened(path).of_kinds(kinds)
     except (ImageFileError, FileNotFoundError, ImportError, MemoryError):
         raise
     except Exception as error:  # a damaged file can make a library raise anything
@@ -80,8 +84,7 @@ def _opened(path: Path) -> Source:
 
         return open_zarr(path)
     suffix = path.suffix.lower()
-    status = path.stat()
-    identity = {"input": str(path.resolve()), "bytes": status.st_size, "changed": status.st_mtime_ns}
+    identity = identity_of(path)
     if suffix in TIFF:
         return _tiff_source(path, identity)
     if suffix == ".npy":
@@ -89,14 +92,27 @@ def _opened(path: Path) -> Source:
     image = files.read(path)
     if image.alpha:
         raise _transparent(path)
-    source = of_array(image.as_stored(), str(path))
-    return Source(source.name, source.layout, source.dtype, source.fetch, image, identity=identity)
+    return replace(_of_array(image.as_stored(), str(path)), image=image, identity=identity)
 
 
-def of_array(array: Any, name: str = "the array", axes: str = "") -> Source:
+def identity_of(path: Path) -> dict[str, Any]:
+    """What tells a file, or a folder with all files in it, from what it is later if somebody changes it."""
+    files_in_it = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    found, size = hashlib.sha256(), 0
+    for file in files_in_it:
+        status = file.stat()
+        found.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode())
+        size += status.st_size
+    return {"input": str(path.resolve()), "bytes": size, "files": found.hexdigest()[:16]}
+
+
+def of_array(array: Any) -> Source:
     """Of anything with a shape and a dtype that is read by slices: numpy, memory maps, Zarr, h5py, ..."""
-    layout = PictureLayout(axes, tuple(array.shape)) if axes else guessed_layout(array.shape)
-    dtype = np.dtype(array.dtype)
+    return _of_array(array, "the array").of_kinds(KINDS)
+
+
+def _of_array(array: Any, name: str) -> Source:
+    layout, dtype = guessed_layout(array.shape), np.dtype(array.dtype)
     return Source(name, layout, dtype, lambda index: np.asarray(array[index]), no_pixels(layout, dtype))
 
 
@@ -119,11 +135,13 @@ def is_zarr(path: Path) -> bool:
 
 
 def _npy_source(path: Path, identity: dict[str, Any]) -> Source:
-    image = np.load(path, mmap_mode="r", allow_pickle=False)
-    layout, dtype = guessed_layout(image.shape), image.dtype
+    shape = files.npy_shape(path)
+    _, notes = files.npy_channels(path, shape)
+    layout, dtype = guessed_layout(shape), np.load(path, mmap_mode="r", allow_pickle=False).dtype
     # Opened for each part: pages of a memory map that were read stay in memory as long as it is open.
     fetch = lambda index: np.array(np.load(path, mmap_mode="r", allow_pickle=False)[index])  # noqa: E731
-    return Source(str(path), layout, dtype, fetch, no_pixels(layout, dtype), identity=identity)
+    image = replace(no_pixels(layout, dtype), metadata=Metadata(notes=notes))
+    return Source(str(path), layout, dtype, fetch, image, identity=identity)
 
 
 def _tiff_source(path: Path, identity: dict[str, Any]) -> Source:

@@ -25,7 +25,7 @@ from torchdeal.reconstruct import DEFAULT_MAX_ITERATIONS, DEFAULT_TOLERANCE
 from torchdeal.scale.grid import grid
 from torchdeal.scale.large import TiledRun, run_tiles, sample
 from torchdeal.scale.layout import PictureLayout
-from torchdeal.scale.local import LocalOperator, local
+from torchdeal.scale.local import Holes, LocalOperator, check_mask_size, local
 from torchdeal.scale.reach import CERTAIN_LEVEL, DEFAULT_HALO_TOLERANCE, LARGEST_LEVEL, overlap_for
 from torchdeal.scale.room import core_side
 from torchdeal.scale.sources import Source, is_zarr, no_pixels, of_array, open_source
@@ -86,6 +86,8 @@ def reconstruct_tiled(
     """
     read = source if isinstance(source, Source) else _source(source)
     operator = local(Identity() if H is None else H)
+    if isinstance(operator, Holes):
+        check_mask_size(operator.size, read.layout.size)
     name = model if model is not None else default_weights(read.layout.colours, channelwise)
     loaded = on_device(name, device) if isinstance(name, DEAL) else load(name, device=device)
     knobs = Shared(
@@ -102,17 +104,17 @@ def reconstruct_tiled(
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
     shared = plan.for_each(lambda plane: with_noise_of(knobs, read, plane, data_range))
     told = progress or (lambda done, of: None)
-    engine = cluster.solve if cluster else None
+    elsewhere = {"engine": cluster.solve, "together": cluster.together} if cluster else {}
     if not isinstance(target, str | os.PathLike):
         made = _array_target(target, read, operator.scale)
-        run = run_tiles(read, made, plan.core, shared, told=told, engine=engine)
+        run = run_tiles(read, made, plan.core, shared, told=told, **elsewhere)
         run.x = made.array
         return run
     path = Path(target)
     check_target(path, read, operator.scale)
     with Unfinished(path, plan.settings(), resume) as unfinished:
         made = file_target(path, read, plan.core, operator.scale, unfinished, white=data_range or 1.0)
-        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told, engine=engine)
+        run = run_tiles(read, made, plan.core, shared, unfinished=unfinished, told=told, **elsewhere)
     run.x = path
     return run
 

@@ -17,6 +17,7 @@ from torchdeal.io.atomic import replacing
 
 SUFFIX = ".partial"
 SETTINGS, JOURNAL = "run.json", "tiles.jsonl"
+OF_INPUT = {"bytes", "files"}  # settings that say what the input is, and not where
 
 
 class Unfinished:
@@ -38,6 +39,10 @@ class Unfinished:
             )
         if kept is not None and kept != settings:
             different = [name for name in {**kept, **settings} if kept.get(name) != settings.get(name)]
+            if set(different) <= OF_INPUT:
+                raise ValueError(
+                    f"{self.folder}: the input has changed since this run began: remove the folder, and begin anew"
+                )
             told = ", ".join(f"{name} {kept.get(name)} is now {settings.get(name)}" for name in different)
             raise ValueError(f"{self.folder}: begun with other settings ({told}): use the same, or remove it")
         self.folder.mkdir(exist_ok=True)

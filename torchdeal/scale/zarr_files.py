@@ -18,7 +18,7 @@ from torchdeal.io.files import ImageFileError
 from torchdeal.scale.grid import Tile
 from torchdeal.scale.layout import PictureLayout, guessed_layout
 from torchdeal.scale.pyramid import factors_between, reduce_into, reduced_shape
-from torchdeal.scale.sources import EXTRA, Source, no_pixels
+from torchdeal.scale.sources import EXTRA, Source, identity_of, no_pixels
 from torchdeal.scale.targets import Target
 from torchdeal.scale.unfinished import Unfinished, take_place
 
@@ -90,7 +90,7 @@ def _source(path: Path, array: Any, layout: PictureLayout, known: ZarrImage) -> 
         lambda index: np.asarray(array[index]),
         no_pixels(layout, dtype),
         zarr_image=known,
-        identity={"input": str(path.resolve()), "shape": list(array.shape)},
+        identity=identity_of(path),
     )
 
 

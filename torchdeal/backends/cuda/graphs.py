@@ -123,10 +123,14 @@ def _smallest_graph() -> torch.cuda.CUDAGraph:
 
 
 def _in_stream(stream: torch.cuda.Stream, function: Callable[..., Any], *inputs: Tensor) -> Any:
-    """Its memory is safe: whatever runs in the stream waits for the present one, and the present one for it."""
+    """Its memory is safe: whatever runs in the stream waits for the present one, and the present one for it.
+
+    That holds where the function raises, too: what it has begun still writes, and its memory is given to others.
+    """
     present = torch.cuda.current_stream()
     stream.wait_stream(present)
-    with torch.cuda.stream(stream):
-        result = function(*inputs)
-    present.wait_stream(stream)
-    return result
+    try:
+        with torch.cuda.stream(stream):
+            return function(*inputs)
+    finally:
+        present.wait_stream(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from torchdeal.io.checkpoint import load
 from torchdeal.io.files import ImageFile
 from torchdeal.io.images import INTEGER_RANGES
 from torchdeal.model import DEAL
-from torchdeal.operators import Blur, Identity
+from torchdeal.operators import Blur
 from torchdeal.operators.blur_kernels import parse_kernel
-from torchdeal.solvers import Progress, Solution
+from torchdeal.solvers import Progress
 
 RESULTS = {
     Goal.DENOISE: "denoised",
@@ -181,7 +181,7 @@ def work(pixels: Pixels, order: LayerOrder, told: Told, stop: threading.Event) -
         advance = _advance(told, title, number, len(planes), settings.tolerance)
         with Interruptible(stop), torch.no_grad(), memory_for(f"to reconstruct {pixels.name}"):
             made, frame = make(index, advance)
-        solved.append(_without_images(frame))
+        solved.append(frame.without_images())
         if data is None:
             data = np.empty((len(planes), *made.shape), made.dtype)
         data[number] = made
@@ -244,14 +244,6 @@ def _advance(told: Told, title: str, number: int, planes: int, tolerance: float)
     advance = Advance(tolerance)
     told(title, number / planes)
     return lambda state: told(title, (number + advance(state)[0]) / planes)
-
-
-def _without_images(solved: Solved) -> Solved:
-    """What a report needs: the images of a whole stack would be too many."""
-    values = {field.name: getattr(solved.solution, field.name) for field in fields(Solution)}
-    nothing = solved.problem.y[..., :0, :0]
-    problem = replace(solved.problem, y=nothing, H=Identity(), noise_kind=None, keep=lambda x: x)
-    return Solved(problem, Solution(**values | {"x": nothing, "path": ()}), solved.model)
 
 
 def in_words_of_the_widget(text: str) -> str:
