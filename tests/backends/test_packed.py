@@ -166,3 +166,20 @@ def test_reconstructions_agree(gray):
     results = [td.reconstruct(y, model=gray, sigma=15 / 255, backend=name) for name in ("direct", "packed")]
     assert all(r.converged for r in results)
     assert relative(results[0].x, results[1].x) < 1e-3
+
+
+def test_masks_of_fewer_images_take_the_place_of_more():
+    """So that a batch that shrinks needs no more memory; and they are right."""
+    weights, x = small_model().weights(), torch.rand(4, 1, 20, 22, dtype=torch.float64)
+    alpha = weights.alpha(torch.full((4,), 25.0, dtype=torch.float64))
+    backend = PackedBackend(weights, 20, 22)
+    whole = backend.squared_mask(x, alpha)
+    places = whole.packed.data_ptr(), whole.full.data_ptr()
+    part = backend.squared_mask(x[2:], alpha[2:])
+    assert (part.packed.data_ptr(), part.full.data_ptr()) == places
+    alone = PackedBackend(weights, 20, 22)
+    expected = alone.squared_mask(x[2:], alpha[2:])
+    assert relative(visible(backend, part), visible(alone, expected)) < 1e-12
+    for precise in (True, False):
+        found = backend.penalty(x[2:], part, precise=precise)
+        assert relative(found, alone.penalty(x[2:], expected, precise=precise)) < 1e-12

@@ -1,5 +1,6 @@
 """Batches that shrink: which samples are computed, and that each answer is in its place."""
 
+import numpy as np
 import pytest
 import torch
 from solvers.test_distance import evaluation
@@ -148,23 +149,23 @@ def test_what_moves_is_told_of_the_right_sample():
 def test_places():
     images = torch.arange(4.0).view(4, 1).expand(4, 3)
     here = Gathered(images + 10, images)
-    here.go_on(evaluation(images, images + 1), torch.zeros(4))
-    assert not here.mostly_ended(torch.tensor([True] * 4))
-    assert here.mostly_ended(torch.tensor([True, True, False, True]))
-    here.keep(torch.tensor([1, 3]))
-    here.keep(torch.tensor([3]))
+    here.go_on(evaluation(images, images + 1), np.zeros(4))
+    assert not here.mostly_ended(np.array([True] * 4))
+    assert here.mostly_ended(np.array([True, True, False, True]))
+    here.keep(np.array([1, 3]))
+    here.keep(np.array([3]))
     assert here.places.tolist() == [3]
     assert here.b.tolist() == [[13] * 3]
     assert here.history[0].image.tolist() == [[4] * 3]
     assert here.whole(here.x + 5)[:, 0].tolist() == [1, 2, 3, 9]
-    assert here.whole_table(torch.ones(1, 2)).tolist() == [[0, 0]] * 3 + [[1, 1]]
-    here.go_on(evaluation(here.x, here.x + 2, here.history), torch.tensor([9.0, 9.0, 9.0, 0.5]))
+    assert here.whole_table(np.ones((1, 2))).tolist() == [[0, 0]] * 3 + [[1, 1]]
+    here.go_on(evaluation(here.x, here.x + 2, here.history), np.array([9.0, 9.0, 9.0, 0.5]))
     assert here.x.tolist() == [[7] * 3]  # T(x) = 6, and half of the way from 4 to it
 
 
 def test_the_factor_of_each_sample_is_its_own():
     zeros = torch.zeros(2, 3)
     here = Gathered(zeros, zeros)
-    here.go_on(evaluation(zeros, zeros + 1), torch.zeros(2))
-    here.go_on(evaluation(zeros + 1, zeros + 2, here.history), torch.tensor([0.5, 0.0]))
+    here.go_on(evaluation(zeros, zeros + 1), np.zeros(2))
+    here.go_on(evaluation(zeros + 1, zeros + 2, here.history), np.array([0.5, 0.0]))
     assert here.x[:, 0].tolist() == [2.5, 2]

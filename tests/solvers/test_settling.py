@@ -1,5 +1,6 @@
 """Runs that do not settle are given up, and say what moves."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,7 @@ def still_image(positions, tolerance=1e-3, **how):
     for look, value in enumerate(positions, 1):
         image = torch.ones(1, 1, SIZE, SIZE, dtype=torch.float64)
         image[0, 0, 5, 11] = value
-        found.append(bool(settling.given_up(look * LOOK_EVERY, image, torch.tensor([True]), **how)))
+        found.append(bool(settling.given_up(look * LOOK_EVERY, image, np.array([True]), **how)))
     return found, settling
 
 
@@ -73,11 +74,11 @@ def test_who_asks_for_more_digits_waits_longer():
 
 
 def test_a_sample_that_settles_is_not_given_up_with_its_neighbour():
-    settling, given_up = Settling(2, 1e-3), torch.zeros(2, dtype=torch.bool)
+    settling, given_up = Settling(2, 1e-3), np.zeros(2, dtype=bool)
     for look in range(1, 4):
         images = torch.ones(2, 1, SIZE, SIZE)
         images[1, 0, 0, 0] = look % 2
-        given_up = settling.given_up(look * LOOK_EVERY, images, torch.tensor([True, True]))
+        given_up = settling.given_up(look * LOOK_EVERY, images, np.array([True, True]))
     assert given_up.tolist() == [False, True]
     assert settling.movement.relative.isnan().tolist() == [True, False]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from torchdeal.solvers.geometry import Geometry
@@ -52,79 +52,75 @@ class DistanceEstimate:
         rounding: relative steps below this are rounding errors.
     """
 
-    def __init__(self, like: Tensor, ended: Tensor, rounding: float):
+    def __init__(self, like: Tensor, ended: np.ndarray, rounding: float):
         self.rounding = rounding
-        unknown = torch.full((len(like),), torch.nan, dtype=torch.double)
-        self.relative = torch.full_like(unknown, torch.inf).masked_fill(ended, 0.0)
+        unknown = np.full(len(like), np.nan)
+        self.relative = np.where(ended, 0.0, np.inf)
         self.contraction = unknown
-        self.accurate_steps = torch.zeros(len(like), dtype=torch.long)  # in a row
-        self._settled = torch.zeros_like(ended)  # the last two ratios agree
+        self.accurate_steps = np.zeros(len(like), dtype=np.int64)  # in a row
+        self._settled = np.zeros(len(like), dtype=bool)  # the last two ratios agree
         self._ratio = self._ratio_before = self._highest = unknown
 
-    def trusted(self, now: Evaluation, tolerance: float) -> Tensor:
+    def trusted(self, now: Evaluation, tolerance: float) -> np.ndarray:
         """Whether there were enough accurate steps, and they agree, or are small enough for any contraction."""
         in_any_case = SLOWEST / (1 - SLOWEST) * now.step + now.error <= tolerance * now.size
         return (self.accurate_steps >= ENOUGH) & (self._settled | in_any_case)
 
-    def update(self, now: Evaluation, active: Tensor, *, cautious: bool = False) -> None:
+    @np.errstate(all="ignore")
+    def update(self, now: Evaluation, active: np.ndarray, *, cautious: bool = False) -> None:
         """Take in an evaluation; `cautious` where the system is ill-conditioned."""
         update = now.accurate & active
-        ratio, secants = self._observed(now)
-        self._highest = torch.where(update, torch.fmax(ratio, self._highest), torch.nan)
+        if not update.any():
+            self._forget(active)
+            return
+        ratio, secants = self._measured_ratio(now.geometry), self._by_secants(now.geometry)
+        self._highest = np.where(update, np.fmax(ratio, self._highest), np.nan)
         negligible = now.step <= self.rounding * now.size  # the ratio of rounding errors says nothing
         exact = now.residual == 0  # this is the fixed point
         contraction = self._contraction_now(ratio, negligible)
         agree = (ratio <= RATIO_GROWTH * self._ratio) & (ratio >= RATIO_DROP * self._ratio)
         self._settled = update & (agree | negligible | exact)
-        slow = contraction**CREEP
-        left = torch.maximum(slow / (1 - slow) * now.step, secants) * (CAUTION if cautious else 1) + now.error
-        distance = torch.where(contraction < 1, left / now.size, torch.inf).masked_fill(exact, 0.0)
-        distance = torch.where(update, distance.nan_to_num(nan=torch.inf, posinf=torch.inf), torch.inf)
-        self.relative = torch.where(active, distance, self.relative)
-        self.contraction = torch.where(update, contraction, self.contraction)
-        self.accurate_steps = torch.where(update, self.accurate_steps + 1, self.accurate_steps * ~active)
-        self._ratio_before = torch.where(update, self._ratio, torch.nan)
-        self._ratio = torch.where(update, ratio, torch.nan)
+        slow = np.array([q**CREEP for q in contraction.tolist()])  # numpy's power rounds differently on each machine
+        left = np.maximum(slow / (1 - slow) * now.step, secants) * (CAUTION if cautious else 1) + now.error
+        distance = np.where(exact, 0.0, np.where(contraction < 1, left / now.size, np.inf))
+        distance = np.where(update & ~np.isnan(distance), distance, np.inf)
+        self.relative = np.where(active, distance, self.relative)
+        self.contraction = np.where(update, contraction, self.contraction)
+        self.accurate_steps = np.where(update, self.accurate_steps + 1, self.accurate_steps * ~active)
+        self._ratio_before = np.where(update, self._ratio, np.nan)
+        self._ratio = np.where(update, ratio, np.nan)
 
-    def _observed(self, now: Evaluation) -> tuple[Tensor, Tensor]:
-        """The ratio, and the distance by secants, that this evaluation and those before show."""
-        if not now.precise:  # what loose steps with rough systems tell is not worth the time
-            unknown = torch.full_like(now.step, torch.nan)
-            return unknown, unknown
-        return self._measured_ratio(now.geometry), self._by_secants(now.geometry)
+    def _forget(self, active: np.ndarray) -> None:
+        """No step was accurate: nothing is known of the samples that go on."""
+        self.relative = np.where(active, np.inf, self.relative)
+        self.accurate_steps = self.accurate_steps * ~active
+        self._ratio = self._ratio_before = self._highest = np.full(len(active), np.nan)
+        self._settled = np.zeros(len(active), dtype=bool)
 
-    def _contraction_now(self, ratio: Tensor, negligible: Tensor) -> Tensor:
+    def _contraction_now(self, ratio: np.ndarray, negligible: np.ndarray) -> np.ndarray:
         """The highest ratio, unless that was above SLOWEST and is over: a run may pass a place where T expands."""
-        now = torch.fmax(growth_limit(self._ratio_before, self._ratio, ratio), self._ratio)
-        now = torch.where(negligible, 0, now)
-        highest = torch.fmax(self._highest, now)
-        return torch.where(now < 1, torch.minimum(highest, torch.fmax(now, now.new_tensor(SLOWEST))), now)
+        now = np.fmax(growth_limit(self._ratio_before, self._ratio, ratio), self._ratio)
+        now = np.where(negligible, 0, now)
+        highest = np.fmax(self._highest, now)
+        return np.where(now < 1, np.minimum(highest, np.fmax(now, SLOWEST)), now)
 
-    def _measured_ratio(self, seen: Geometry) -> Tensor:
+    def _measured_ratio(self, seen: Geometry) -> np.ndarray:
         """`||T(x) - T(x')|| / ||x - x'||`, the largest over the last accurate iterates x'; nan where there is none."""
-        ratio = torch.full_like(self._ratio, torch.nan)
-        for back in range(seen.earlier):
-            measured = seen.ratio(back)
-            measured = torch.where((measured >= 1) & seen.went_back(back), OVERSHOOTING, measured)
-            ratio = torch.fmax(ratio, torch.where(self.accurate_steps > back, measured, torch.nan))
-        return ratio
+        ratios = seen.ratios()
+        ratios = np.where((ratios >= 1) & seen.went_back(), OVERSHOOTING, ratios)
+        known = np.arange(seen.earlier) < self.accurate_steps[:, None]
+        return np.fmax.reduce(np.where(known, ratios, np.nan), axis=1, initial=np.nan)
 
-    def _by_secants(self, seen: Geometry) -> Tensor:
+    def _by_secants(self, seen: Geometry) -> np.ndarray:
         """`||x* - x||` if T were affine, as far as the last accurate iterates tell."""
         explained, unexplained = seen.secants(self.accurate_steps)
         return explained + UNEXPLAINED * unexplained
 
 
-def growth_limit(before: Tensor, last: Tensor, now: Tensor) -> Tensor:
+@np.errstate(all="ignore")
+def growth_limit(before: np.ndarray, last: np.ndarray, now: np.ndarray) -> np.ndarray:
     """Where ratios that still grow are going to, if their growth shrinks geometrically; at most SLOWEST, or now."""
     growth, growth_before = now - last, last - before
-    limit = now + growth.square() / (growth_before - growth).clamp_min(0)
-    limit = torch.where(growth > 0, limit.clamp_max(SLOWEST), now)
-    return torch.fmax(limit, now)  # and now where the others are unknown
-
-
-def on_cpu(*per_sample: Tensor) -> tuple[Tensor, ...]:
-    """All of them in one transfer, in the precision of the first."""
-    if not per_sample:
-        return ()
-    return torch.stack([vector.to(per_sample[0].dtype) for vector in per_sample]).cpu().unbind(0)
+    limit = now + growth * growth / np.maximum(growth_before - growth, 0)
+    limit = np.where(growth > 0, np.minimum(limit, SLOWEST), now)
+    return np.fmax(limit, now)  # and now where the others are unknown

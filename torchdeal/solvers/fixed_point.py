@@ -20,13 +20,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdeal.solvers.cg import LinearMap, LinearSolution, conjugate_gradient, sample_norms
-from torchdeal.solvers.distance import ENOUGH, DistanceEstimate, on_cpu
+from torchdeal.solvers.distance import ENOUGH, DistanceEstimate
 from torchdeal.solvers.gathered import Gathered
-from torchdeal.solvers.geometry import Geometry, inner_products_of
+from torchdeal.solvers.geometry import Geometry, host_array, inner_products_of
 from torchdeal.solvers.momentum import Momentum
 from torchdeal.solvers.phases import Phases
 from torchdeal.solvers.result import Evaluation, Progress, Solution, per_sample_column
@@ -128,21 +129,21 @@ def solve_fixed_point(
         callback: called with a `Progress` after each outer iteration.
         replayed: solves systems without a preconditioner; None: as the others.
     """
-    (b_norm,) = on_cpu(sample_norms(b))
+    b_norm = host_array(sample_norms(b))
     rounding = ROUNDING * torch.finfo(b.dtype).eps
     trivial = b_norm == 0  # the fixed point of b = 0 is 0
     here = Gathered(b, _first_iterate(b, start, trivial))
     phases, estimate = Phases(trivial, tolerance, rounding), DistanceEstimate(b, trivial, rounding)
     settling = Settling(len(b), tolerance)
-    momentum, path = Momentum(b), [here.x]
-    iterations, cg_iterations = torch.zeros(len(b), dtype=torch.long), torch.zeros(len(b), dtype=torch.long)
+    momentum, path = Momentum(len(b)), [here.x]
+    iterations, cg_iterations = np.zeros((2, len(b)), dtype=np.int64)
     for iteration in range(1, max_iterations + 1):
         active, left = phases.active, max_iterations - iteration
-        if not bool(active.any()):
+        if not active.any():
             break
         if part is not None and here.mostly_ended(active):
-            samples = active.nonzero().flatten()
-            if (smaller := part(samples)) is not None:
+            (samples,) = active.nonzero()
+            if (smaller := part(torch.from_numpy(samples))) is not None:
                 here.keep(samples)
                 linearise, rough = smaller.precise, smaller.rough
         accurate = phases.closing_in | (left < ENOUGH)  # the last steps at least, so that there is an estimate
@@ -154,53 +155,59 @@ def solve_fixed_point(
         estimate.update(now, active, cautious=not system.well_conditioned)
         momentum.over |= phases.update(now, estimate)
         given_up = settling.given_up(iteration, here.whole(now.image), phases.active, patient=system.well_conditioned)
-        estimate.relative = torch.where(given_up, settling.distance.to(estimate.relative), estimate.relative)
-        phases.give_up(given_up)
+        if given_up.any():
+            estimate.relative = np.where(given_up, host_array(settling.distance), estimate.relative)
+            phases.give_up(given_up)
         here.go_on(now, momentum.factor(now, phases.active & (left > 0)))
         if keep_path:
             path.append(here.whole(here.x))
         if callback:
-            callback(Progress(iteration, here.whole(here.x), now.residual, estimate.relative, phases.active))
+            told = map(torch.from_numpy, (now.residual, estimate.relative, phases.active))
+            callback(Progress(iteration, here.whole(here.x), *told))
     return Solution(
         x=here.whole(here.x),
         statuses=phases.statuses(),
-        distance=estimate.relative.double(),
-        contraction=estimate.contraction.double(),
-        iterations=iterations,
-        cg_iterations=cg_iterations,
-        residuals=torch.stack([*phases.residuals, b_norm])[:-1].double(),  # (0, B) where there was none
+        distance=torch.from_numpy(estimate.relative),
+        contraction=torch.from_numpy(estimate.contraction),
+        iterations=torch.from_numpy(iterations),
+        cg_iterations=torch.from_numpy(cg_iterations),
+        residuals=torch.from_numpy(np.array(phases.residuals, dtype=float).reshape(-1, len(b))),
         path=tuple(path) if keep_path else (),
         movement=settling.movement,
     )
 
 
-def _first_iterate(b: Tensor, start: Tensor | None, trivial: Tensor) -> Tensor:
+def _first_iterate(b: Tensor, start: Tensor | None, trivial: np.ndarray) -> Tensor:
     x = torch.zeros_like(b) if start is None else start.clone()
-    return x.masked_fill_(per_sample_column(trivial, b), 0)
+    return x.masked_fill_(_column(trivial, b), 0)
+
+
+def _column(per_sample: np.ndarray, like: Tensor) -> Tensor:
+    return per_sample_column(torch.from_numpy(per_sample), like)
 
 
 def _evaluate(
     system: System,
     here: Gathered,
-    b_norm: Tensor,
-    active: Tensor,
-    accurate: Tensor,
+    b_norm: np.ndarray,
+    active: np.ndarray,
+    accurate: np.ndarray,
     precise: bool,
     replayed: ReplayedSolver | None,
 ) -> Evaluation:
     """`T(x)`: the correction that solves the system for its residual, loosely, or accurately where asked for."""
     residual = system.residual_of(here.b, here.x)
-    if not bool(active[here.places].all()):
-        residual = torch.where(per_sample_column(active[here.places], residual), residual, 0)
+    if not active[here.places].all():
+        residual = torch.where(_column(active[here.places], residual), residual, 0)
     solve = _solve(system, residual, accurate[here.places], replayed)
     earlier = here.history if precise else here.history[-1:]  # momentum looks at the latest alone
     correction, image = solve.x, here.x + solve.x
     seen = _looked_at(here, correction, image, residual, solve, earlier)
     # Where the system made NaN of something, CG gives up with a residual of NaN. Such a step has no length, and is not
     # taken.
-    broken = ~(torch.isfinite(seen.left) & torch.isfinite(seen.geometry.step))
-    if bool(broken.any()):
-        correction = correction.masked_fill(per_sample_column(broken[here.places], correction), 0)
+    broken = ~(np.isfinite(seen.left) & np.isfinite(seen.geometry.step))
+    if broken.any():
+        correction = correction.masked_fill(_column(broken[here.places], correction), 0)
         image = here.x + correction
         seen = _looked_at(here, correction, image, residual, solve, earlier)
     return Evaluation(
@@ -208,20 +215,20 @@ def _evaluate(
         image=image,
         correction=correction,
         geometry=seen.geometry,
-        residual=torch.where(active, seen.residual / b_norm, torch.nan),
-        step=torch.where(broken, torch.nan, seen.geometry.step),
+        residual=np.where(active, seen.residual / np.where(active, b_norm, 1), np.nan),
+        step=np.where(broken, np.nan, seen.geometry.step),
         size=seen.size,
         error=seen.error,
         accurate=accurate & (seen.solved > 0),
-        cg_iterations=seen.cg_iterations.long(),
+        cg_iterations=seen.cg_iterations.astype(np.int64),
         precise=precise,
     )
 
 
-def _solve(system: System, b: Tensor, accurate: Tensor, replayed: ReplayedSolver | None) -> LinearSolution:
+def _solve(system: System, b: Tensor, accurate: np.ndarray, replayed: ReplayedSolver | None) -> LinearSolution:
     loose = LOOSE if system.well_conditioned else ILL_CONDITIONED_LOOSE
-    tolerances = torch.stack([torch.where(accurate, ACCURATE, loose), torch.where(accurate, ACCURATE, torch.inf)])
-    tolerance, error_tolerance = tolerances.to(b.device, b.real.dtype)
+    tolerances = np.where(accurate, ACCURATE, [[loose], [np.inf]]).astype(np.float32)
+    tolerance, error_tolerance = torch.from_numpy(tolerances).to(b.device, b.real.dtype)
     options = {"max_iterations": CG_LIMIT, "smallest": system.smallest}
     if replayed is not None and system.preconditioner is None:
         return replayed(
@@ -231,7 +238,7 @@ def _solve(system: System, b: Tensor, accurate: Tensor, replayed: ReplayedSolver
         system.for_solves,
         b,
         tolerance=tolerance,
-        error_tolerance=error_tolerance if bool(accurate.any()) else torch.inf,
+        error_tolerance=error_tolerance if accurate.any() else torch.inf,
         preconditioner=system.preconditioner,
         **options,
     )
@@ -241,12 +248,12 @@ class _Seen(NamedTuple):
     """What the host needs to know of a step, a vector entry per sample of the batch."""
 
     geometry: Geometry
-    residual: Tensor  # of the equation
-    size: Tensor  # ||T(x)||
-    left: Tensor  # the residual that the solve has left
-    error: Tensor
-    solved: Tensor
-    cg_iterations: Tensor
+    residual: np.ndarray  # of the equation
+    size: np.ndarray  # ||T(x)||
+    left: np.ndarray  # the residual that the solve has left
+    error: np.ndarray
+    solved: np.ndarray
+    cg_iterations: np.ndarray
 
 
 def _looked_at(
@@ -261,7 +268,7 @@ def _looked_at(
     products = inner_products_of(here.x, correction, [(step.x, step.correction) for step in earlier])
     norms = [sample_norms(residual), sample_norms(image), solve.residual, solve.error]
     counts = [solve.converged, solve.iterations]
-    found = torch.cat([products.flatten(1), *(v[:, None].double() for v in (*norms, *counts))], 1).cpu()
-    found = here.whole_table(found)
+    found = torch.cat([products.flatten(1), *(v[:, None] for v in (*norms, *counts))], 1)
+    found = here.whole_table(host_array(found))
     geometry = Geometry(found[:, : -len(norms + counts)].reshape(-1, *products.shape[1:]))
-    return _Seen(geometry, *found[:, -len(norms + counts) :].unbind(1))
+    return _Seen(geometry, *found[:, -len(norms + counts) :].T)

@@ -42,27 +42,26 @@ class Geometry:
     `T(x) - T(x_i)` is the sum of both.
 
     Args:
-        products: those of `inner_products_of`, `(B, m, m)`, on the CPU.
+        products: those of `inner_products_of`, `(B, m, m)`, on the host.
     """
 
-    def __init__(self, products: Tensor):
-        # numpy, whose functions of so few numbers take a tenth of the time
-        self._products = _as_array(products)
+    def __init__(self, products: np.ndarray):
+        self._products = products
         self.earlier = products.shape[1] // 2  # how many iterates before this one are known
-        self.step = torch.from_numpy(np.sqrt(self._products[:, 0, 0]))  # ||d||
+        self.step = np.sqrt(products[:, 0, 0])  # ||d||
 
-    def ratio(self, back: int) -> Tensor:
-        """`||T(x) - T(x_i)|| / ||x - x_i||`, with i the latest for back = 0."""
-        moved, both, changed = self._move_and_change(back)
+    def ratios(self) -> np.ndarray:
+        """`||T(x) - T(x_i)|| / ||x - x_i||`, `(B, m)`, the latest i first."""
+        moved, both, changed = self._moves_and_changes()
         with np.errstate(divide="ignore", invalid="ignore"):
-            return torch.from_numpy(np.sqrt((moved + 2 * both + changed).clip(0) / moved))
+            return np.sqrt(np.maximum(moved + 2 * both + changed, 0) / moved)
 
-    def went_back(self, back: int) -> Tensor:
-        """Whether `T(x) - T(x_i)` goes against `x - x_i`."""
-        moved, both, _ = self._move_and_change(back)
-        return torch.from_numpy(moved + both < 0)
+    def went_back(self) -> np.ndarray:
+        """Whether `T(x) - T(x_i)` goes against `x - x_i`, `(B, m)`."""
+        moved, both, _ = self._moves_and_changes()
+        return moved + both < 0
 
-    def secants(self, known: Tensor) -> tuple[Tensor, Tensor]:
+    def secants(self, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """With T affine along the last steps: how far they say the fixed point is from x, and what of d they leave.
 
         The weights w of the changes are those with the smallest `||d - sum_i w_i (d - d_i)||`; the moves, weighed so,
@@ -70,8 +69,8 @@ class Geometry:
         """
         m = self.earlier
         if not m:
-            return torch.zeros_like(self.step), self.step
-        counts = (np.arange(m) < _as_array(known)[:, None]).astype(float)
+            return np.zeros_like(self.step), self.step
+        counts = (np.arange(m) < known[:, None]).astype(float)
         pairs = counts[:, None] * counts[:, :, None]
         moves, changes = slice(1, 1 + m), slice(1 + m, 1 + 2 * m)
         among_changes = self._products[:, changes, changes] * pairs
@@ -79,36 +78,40 @@ class Geometry:
         weights = least_squares(among_changes, with_d)
         explained = _quadratic(self._products[:, moves, moves] * pairs, weights)
         left = self._products[:, 0, 0] - 2 * (weights * with_d).sum(1) + _quadratic(among_changes, weights)
-        return torch.from_numpy(np.sqrt(explained.clip(0))), torch.from_numpy(np.sqrt(left.clip(0)))
+        return np.sqrt(np.maximum(explained, 0)), np.sqrt(np.maximum(left, 0))
 
     @property
-    def turned(self) -> Tensor:
+    def turned(self) -> np.ndarray:
         """Whether d goes against the last movement `T(x) - T(x_1)`."""
-        return torch.from_numpy(self._products[:, 0, 1] + self._products[:, 0, 1 + self.earlier] < 0)
+        return self._products[:, 0, 1] + self._products[:, 0, 1 + self.earlier] < 0
 
     @property
-    def opposed(self) -> Tensor:
+    def opposed(self) -> np.ndarray:
         """Whether d goes against the correction before."""
-        return torch.from_numpy(self._products[:, 0, 0] - self._products[:, 0, 1 + self.earlier] < 0)
+        return self._products[:, 0, 0] - self._products[:, 0, 1 + self.earlier] < 0
 
     @property
-    def aitken(self) -> Tensor:
+    def aitken(self) -> np.ndarray:
         """Which part of the last movement, taken back, would make the correction smallest, if T were affine."""
         change = 1 + self.earlier
         with np.errstate(divide="ignore", invalid="ignore"):
-            return torch.from_numpy(self._products[:, 0, change] / self._products[:, change, change])
+            return self._products[:, 0, change] / self._products[:, change, change]
 
-    def _move_and_change(self, back: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _moves_and_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`||x - x_i||^2`, `<x - x_i, d - d_i>` and `||d - d_i||^2`."""
-        move, change = 1 + back, 1 + self.earlier + back
-        return self._products[:, move, move], self._products[:, move, change], self._products[:, change, change]
+        moves = np.arange(1, 1 + self.earlier)
+        changes = moves + self.earlier
+        products = self._products
+        return products[:, moves, moves], products[:, moves, changes], products[:, changes, changes]
 
 
-def _as_array(values: Tensor) -> np.ndarray:
+def host_array(values: Tensor) -> np.ndarray:
+    """On the host decisions are made in numpy, whose functions of so few numbers take a tenth of the time."""
+    values = values.cpu()
     try:
         return values.numpy()
     except RuntimeError:  # within transforms of torch.func, whose tensors have no memory of their own
-        return np.array([float(value) for value in values.flatten()]).reshape(values.shape)
+        return np.array([value.item() for value in values.flatten()]).reshape(values.shape)
 
 
 def least_squares(gram: np.ndarray, products: np.ndarray) -> np.ndarray:

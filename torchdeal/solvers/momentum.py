@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
-from torch import Tensor
 
 from torchdeal.solvers.result import Evaluation
 
 MOST = 0.7  # factor at most. 0 takes 131 % more CG iterations, 0.5 25 %, 0.9 3 % (tools/solver_constants.py)
 
 
-def extrapolation(age: Tensor, turned: Tensor, opposed: Tensor, aitken: Tensor) -> tuple[Tensor, Tensor]:
+def extrapolation(age: Any, turned: Any, opposed: Any, aitken: Any, where: Any = torch.where) -> tuple[Any, Any]:
     """How much of the last movement, from the `T(x)` before to this one, to add, per sample.
 
     It grows as `k / (k + 3)` with the age k, as in Nesterov's method. Where the correction turns against the movement,
@@ -19,36 +21,36 @@ def extrapolation(age: Tensor, turned: Tensor, opposed: Tensor, aitken: Tensor) 
     overshoots by as much as it corrects, the iteration would go to and fro for ever.
 
     Args:
-        age: steps since the momentum started, `(B,)`.
+        age: steps since the momentum started, `(B,)`; a tensor, or an array, as the others are.
         turned: whether the correction goes against the movement.
         opposed: whether it goes against the one before.
         aitken: the part that is taken back then.
+        where: `numpy.where` for arrays.
 
     Returns:
         the age, 0 where it starts anew, and the factor.
     """
-    age = torch.where(turned | opposed, 0, age)
-    forward = (age / (age + 3)).clamp_max(MOST)
-    return age, torch.where(opposed, -aitken.clamp(0, MOST), forward)
+    age = where(turned | opposed, 0, age)
+    forward = (age / (age + 3)).clip(max=MOST)
+    return age, where(opposed, -aitken.clip(0, MOST), forward)
 
 
 class Momentum:
     """The momentum of a run, for each sample.
 
     Args:
-        like: the iterates.
+        samples: how many there are.
     """
 
-    def __init__(self, like: Tensor):
-        self.age = torch.zeros(len(like), dtype=torch.double)  # steps since it started
-        self.over = torch.zeros(len(like), dtype=torch.bool)  # for good: it has led nowhere
+    def __init__(self, samples: int):
+        self.age = np.zeros(samples)  # steps since it started
+        self.over = np.zeros(samples, dtype=bool)  # for good: it has led nowhere
 
-    def factor(self, now: Evaluation, moving: Tensor) -> Tensor:
+    def factor(self, now: Evaluation, moving: np.ndarray) -> np.ndarray:
         """How much of the last movement to go ahead of the present `T(x)`; 0 but for the samples that move on."""
-        factor = torch.zeros_like(self.age)
-        if now.geometry.earlier:
-            seen = now.geometry
-            self.age, factor = extrapolation(self.age, seen.turned, seen.opposed, seen.aitken)
-            factor = torch.minimum(factor, torch.where(self.over, 0.0, 1.0)) * moving
+        seen, factor = now.geometry, np.zeros_like(self.age)
+        if seen.earlier:
+            self.age, factor = extrapolation(self.age, seen.turned, seen.opposed, seen.aitken, np.where)
+            factor = np.where(self.over, np.minimum(factor, 0), factor) * moving
         self.age = self.age + 1
         return factor

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from torchdeal.solvers.distance import DistanceEstimate
 from torchdeal.solvers.result import Evaluation, Status
@@ -38,6 +37,9 @@ class Phase(IntEnum):
     ENDED = 4
 
 
+FAR, NEAR, CLOSING_IN, INSISTING, ENDED = map(int, Phase)  # numpy takes several times as long for members of an enum
+
+
 class Phases:
     """The phase of each sample, moved on after each evaluation.
 
@@ -47,77 +49,79 @@ class Phases:
         rounding: relative residuals below this are rounding errors.
     """
 
-    def __init__(self, ended: Tensor, tolerance: float, rounding: float):
+    def __init__(self, ended: np.ndarray, tolerance: float, rounding: float):
         self.tolerance, self.rounding = tolerance, rounding
-        self.phase = torch.where(ended, Phase.ENDED, Phase.FAR)
-        self._ending = torch.where(ended, _STATUSES.index(Status.CONVERGED), _GOING_ON)
-        self._approached = torch.full_like(self.phase, Phase.FAR)  # how close loose steps have come: FAR or NEAR
-        self._small_steps = torch.zeros_like(self.phase)  # in a row
-        self.residuals: list[Tensor] = []  # of all evaluations, (B,) each
+        self.phase = np.where(ended, ENDED, FAR)
+        self._ending = np.where(ended, _STATUSES.index(Status.CONVERGED), _GOING_ON)
+        self._approached = np.full_like(self.phase, FAR)  # how close loose steps have come: FAR or NEAR
+        self._small_steps = np.zeros_like(self.phase)  # in a row
+        self.residuals: list[np.ndarray] = []  # of all evaluations, (B,) each
+        self._least = np.full(len(ended), np.inf)  # of those before the last STUCK_WINDOW
 
     @property
-    def active(self) -> Tensor:
-        return self.phase < Phase.ENDED
+    def active(self) -> np.ndarray:
+        return self.phase < ENDED
 
     @property
-    def closing_in(self) -> Tensor:
+    def closing_in(self) -> np.ndarray:
         """Which samples want accurate solves."""
-        return (self.phase == Phase.CLOSING_IN) | (self.phase == Phase.INSISTING)
+        return (self.phase == CLOSING_IN) | (self.phase == INSISTING)
 
     @property
     def all_far(self) -> bool:
         """Whether rough systems will do. It is decided for the whole batch, which is evaluated together."""
-        return bool(((self.phase == Phase.FAR) | ~self.active).all())
+        return bool(((self.phase == FAR) | ~self.active).all())
 
     def statuses(self) -> tuple[Status, ...]:
         return tuple(Status.MAX_ITERATIONS if i == _GOING_ON else _STATUSES[i] for i in self._ending.tolist())
 
-    def update(self, now: Evaluation, estimate: DistanceEstimate) -> Tensor:
+    def update(self, now: Evaluation, estimate: DistanceEstimate) -> np.ndarray:
         """Move on; returns the samples that `STUCK_WINDOW` accurate steps have not brought forward: momentum ends."""
         self.residuals.append(now.residual)
         trusted = estimate.trusted(now, self.tolerance)
         no_progress = self._no_progress()
-        long_accurate = estimate.accurate_steps >= STUCK_WINDOW
+        stuck = no_progress & (estimate.accurate_steps >= STUCK_WINDOW)
         self._end(Status.CONVERGED, trusted & (estimate.relative <= self.tolerance))
         self._end(Status.DIVERGED, self._blown_up(now))
-        self._end(Status.STALLED, no_progress & self._at_the_limit() & long_accurate)
+        if stuck.any():
+            self._end(Status.STALLED, stuck & self._at_the_limit())
         self._move(now, no_progress, trusted & (estimate.relative > TOO_EARLY * self.tolerance))
-        return no_progress & long_accurate
+        return stuck
 
-    def give_up(self, samples: Tensor) -> None:
+    def give_up(self, samples: np.ndarray) -> None:
         """These will not settle."""
         self._end(Status.UNSETTLED, samples)
 
-    def _end(self, status: Status, samples: Tensor) -> None:
+    def _end(self, status: Status, samples: np.ndarray) -> None:
         """These samples, if they have not ended yet."""
         ending = samples & self.active
-        self._ending = torch.where(ending, _STATUSES.index(status), self._ending)
-        self.phase = torch.where(ending, Phase.ENDED, self.phase)
+        if ending.any():
+            self._ending = np.where(ending, _STATUSES.index(status), self._ending)
+            self.phase = np.where(ending, ENDED, self.phase)
 
-    def _move(self, now: Evaluation, no_progress: Tensor, still_far: Tensor) -> None:
+    def _move(self, now: Evaluation, no_progress: np.ndarray, still_far: np.ndarray) -> None:
         """To what the last step tells; closing in is called off where the estimate says that it began too early."""
         small = now.step <= EARLY * self.tolerance * now.size
-        self._small_steps = torch.where(small, self._small_steps + 1, 0)
+        self._small_steps = np.where(small, self._small_steps + 1, 0)
         at_goal = self._small_steps >= SMALL_STEPS
-        close = torch.where(now.step <= ROUGH_UNTIL * now.size, Phase.NEAR, Phase.FAR)
-        self._approached = torch.maximum(self._approached, close)
-        called_off = (self.phase == Phase.CLOSING_IN) & still_far & ~at_goal
-        phase = torch.where(called_off, self._approached, self.phase)
-        reached = torch.where(at_goal, Phase.CLOSING_IN, self._approached)
-        reached = torch.where(no_progress, Phase.INSISTING, reached)
-        self.phase = torch.maximum(phase, reached)
+        close = np.where(now.step <= ROUGH_UNTIL * now.size, NEAR, FAR)
+        self._approached = np.maximum(self._approached, close)
+        called_off = (self.phase == CLOSING_IN) & still_far & ~at_goal
+        phase = np.where(called_off, self._approached, self.phase)
+        reached = np.where(at_goal, CLOSING_IN, self._approached)
+        reached = np.where(no_progress, INSISTING, reached)
+        self.phase = np.maximum(phase, reached)
 
-    def _blown_up(self, now: Evaluation) -> Tensor:
-        finite = torch.isfinite(now.size) & torch.isfinite(now.residual) & torch.isfinite(now.step)
-        return ~(finite & (now.residual <= BLOW_UP * self.residuals[0].clamp_min(1)))
+    def _blown_up(self, now: Evaluation) -> np.ndarray:
+        finite = np.isfinite(now.size) & np.isfinite(now.residual) & np.isfinite(now.step)
+        return ~(finite & (now.residual <= BLOW_UP * np.maximum(self.residuals[0], 1)))
 
-    def _at_the_limit(self) -> Tensor:
+    def _at_the_limit(self) -> np.ndarray:
         """All of the window: a run that has passed an almost fixed point comes back to such residuals, and goes on."""
-        return torch.stack(self.residuals[-STUCK_WINDOW:]).amax(0) <= self.rounding
+        return np.max(self.residuals[-STUCK_WINDOW:], axis=0) <= self.rounding
 
-    def _no_progress(self) -> Tensor:
+    def _no_progress(self) -> np.ndarray:
         if len(self.residuals) <= STUCK_WINDOW:
-            return torch.zeros_like(self.active)
-        before = torch.stack(self.residuals[:-STUCK_WINDOW]).amin(0)
-        lately = torch.stack(self.residuals[-STUCK_WINDOW:]).amin(0)
-        return lately > STUCK_FACTOR * before
+            return np.zeros(len(self.phase), dtype=bool)
+        self._least = np.minimum(self._least, self.residuals[-STUCK_WINDOW - 1])
+        return np.min(self.residuals[-STUCK_WINDOW:], axis=0) > STUCK_FACTOR * self._least

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,19 +36,19 @@ class Status(Enum):
 class Evaluation:
     """One evaluation of `T`: images of the samples that are computed, vectors with one entry for each of the batch.
 
-    Vectors are on the CPU, where decisions are made.
+    Vectors are on the host, where decisions are made.
     """
 
     x: Tensor
     image: Tensor  # T(x)
     correction: Tensor  # T(x) - x, the solution of A(x) d = b - A(x) x
     geometry: Geometry  # of this correction and those before
-    residual: Tensor  # ||b - A(x) x|| / ||b||; nan for samples that have ended
-    step: Tensor  # ||T(x) - x||; nan where the solve broke down, whose correction is then 0
-    size: Tensor  # ||T(x)||
-    error: Tensor  # of the correction: an estimate of its norm
-    accurate: Tensor  # bool: the correction was asked for, and found, accurately
-    cg_iterations: Tensor
+    residual: np.ndarray  # ||b - A(x) x|| / ||b||; nan for samples that have ended
+    step: np.ndarray  # ||T(x) - x||; nan where the solve broke down, whose correction is then 0
+    size: np.ndarray  # ||T(x)||
+    error: np.ndarray  # of the correction: an estimate of its norm
+    accurate: np.ndarray  # bool: the correction was asked for, and found, accurately
+    cg_iterations: np.ndarray
     precise: bool  # the system was not a rough one
 
     def of_samples(self, kept: Tensor) -> Evaluation:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from torchdeal.solvers.cg import sample_norms
-from torchdeal.solvers.distance import CAUTION, on_cpu
+from torchdeal.solvers.distance import CAUTION
+from torchdeal.solvers.geometry import host_array
 from torchdeal.solvers.result import Movement, per_sample_column
 
 LOOK_EVERY = 19  # iterations between two looks; a prime, so that nothing that goes to and fro looks the same each time
@@ -43,16 +45,18 @@ class Settling:
         self._seen: Tensor | None = None
         self._moved = torch.full((samples,), torch.inf)
 
-    def given_up(self, iteration: int, image: Tensor, active: Tensor, *, patient: bool = True) -> Tensor:
+    def given_up(self, iteration: int, image: Tensor, active: np.ndarray, *, patient: bool = True) -> np.ndarray:
         """The samples that will not settle within about as many iterations as they had, `(B,)`.
 
         Not `patient`, where the system is ill-conditioned: those that do not settle at once.
         """
+        none = np.zeros(len(active), dtype=bool)
         if iteration % LOOK_EVERY:
-            return torch.zeros_like(active)
+            return none
         before, self._seen = self._seen, image.clone()
         if before is None:
-            return torch.zeros_like(active)
+            return none
+        going_on = torch.from_numpy(active)
         moved, size = on_cpu(sample_norms(image - before), sample_norms(image))
         relative = moved / size
         shrinking = relative / self._moved
@@ -60,17 +64,17 @@ class Settling:
         left = torch.where(shrinking < UNKNOWN, relative * (shrinking / (1 - shrinking)).clamp_min(1), torch.inf)
         after_as_many_again = left * shrinking.clamp_max(1) ** (iteration / LOOK_EVERY)
         if patient:
-            hopeless = active & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
+            hopeless = going_on & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
         else:
             left = CAUTION * left
-            hopeless = active & (shrinking > ILL_CONDITIONED_SHRINKING) & (left > self.tolerance)
+            hopeless = going_on & (shrinking > ILL_CONDITIONED_SHRINKING) & (left > self.tolerance)
         if self.tolerance < VISIBLE:
             hopeless &= relative > VISIBLE
         if iteration < self.patience or not bool(hopeless.any()):
-            return torch.zeros_like(active)
+            return none
         self.distance = torch.where(hopeless, left, self.distance)
         self._describe(image - before, relative, size, hopeless)
-        return hopeless
+        return host_array(hopeless)
 
     def _describe(self, change: Tensor, relative: Tensor, size: Tensor, samples: Tensor) -> None:
         channels = change if change.ndim == 4 else change.flatten(1)[:, None, None]
@@ -83,3 +87,8 @@ class Settling:
         found = on_cpu(still.double().flatten(1).mean(1), place // width, place % width)
         each = zip((relative.double(), *found), self.movement.columns, strict=True)
         self.movement = Movement(self.tolerance, LOOK_EVERY, *(torch.where(samples, new, kept) for new, kept in each))
+
+
+def on_cpu(*per_sample: Tensor) -> tuple[Tensor, ...]:
+    """All of them in one transfer, in the precision of the first."""
+    return torch.stack([vector.to(per_sample[0].dtype) for vector in per_sample]).cpu().unbind(0)
