@@ -5,11 +5,10 @@ Without a folder of pictures they are simulated ones of a microscope.
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -59,7 +58,7 @@ EXPLAINED = (
     "Mean PSNR in dB before and after, and the gain: its mean, in brackets the 95 % interval of that by resampling the "
     "pictures, and the least of a picture. Then the mean number of outer iterations before and after."
 )
-HEAD = ["pictures", "noise", "number", "before", "after", "gain", "least gain", "iterations"]
+HEAD = ["trained on", "from", "tested on", "noise", "number", "before", "after", "gain", "least gain", "iterations"]
 
 
 class FineTuning:
@@ -84,7 +83,8 @@ class FineTuning:
             for sigma in options.sigmas or SIGMAS:
                 cell = f"{title}, {name}: {pictures}, sigma {sigma:g}"
                 cells[cell] = images, sigma
-                results.cells[cell] = {"table": f"{title}, {name}", "column": f"{pictures}, sigma {sigma:g}"}
+                place = {"trained on": title, "from": name, "tested on": pictures, "noise": f"sigma {sigma:g}"}
+                results.cells[cell] = {"table": "Fine-tuning", "column": cell, **place}
         results.weights.setdefault(BEFORE, {})[name] = checksum(start)
         _measure(results, BEFORE, cells, model.to(options.device), options, save, say)
         if all(len(results.select(cell, AFTER)) == len(images) for cell, (images, _) in cells.items()):
@@ -97,12 +97,11 @@ class FineTuning:
         _measure(results, AFTER, cells, load(best, device=options.device), options, save, say)
 
     def sections(self, results: Results) -> Iterator[Section]:
-        """A section for each kind of pictures and each start."""
-        for title, columns in results.tables().items():
-            lines = [line for cell, column in columns.items() if (line := _line(results, cell, column))]
-            notes = dict.fromkeys(_training(results.parameters.get(cell, {}).get(AFTER, {})) for cell in columns)
-            tables = [Table(HEAD, lines)] if lines else []
-            yield Section(f"Fine-tuning: {title}", EXPLAINED, tables, notes=[note for note in notes if note])
+        """One table."""
+        lines = [line for cell in results.cells if (line := _line(results, cell))]
+        notes = dict.fromkeys(_training(results, cell) for cell in results.cells)
+        tables = [Table(HEAD, lines)] if lines else []
+        yield Section("Fine-tuning", EXPLAINED, tables, notes=[note for note in notes if note])
 
 
 def split(paths: Sequence[Path]) -> tuple[list[Path], list[Path], list[Path]]:
@@ -122,12 +121,13 @@ def fitting_config(device: str, model: DEAL, start: str, quick: bool) -> Config:
         raise Unavailable(f"the settings are those of configs/{path.name}: call it in a checkout of the repository")
     config = read_config(path)
     size = replace(config.model, channels=model.channels, boundary=model.boundary.value, features=model.features)
-    made = parse_config({"loss": last_run(start).get("config", {}).get("loss", {}), "data": {"train": ["any"]}})
-    data = replace(config.data, **{key: QUICK[key] for key in ("patch", "batch")}) if quick else config.data
-    return replace(config, model=size, loss=made.loss if last_run(start) else config.loss, data=data)
+    made = last_run(start).get("config")
+    loss = parse_config(made).loss if made else config.loss
+    data = replace(config.data, patch=QUICK["patch"], batch=QUICK["batch"]) if quick else config.data
+    return replace(config, model=size, loss=loss, data=data)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Run:
     """A training: its settings but for the number of steps, its folder, the start, and the files."""
 
@@ -261,7 +261,7 @@ def _denoised(clean: Tensor, sigma: float, model: DEAL, options: BenchmarkOption
     return {"psnr": psnr(rec.x.cpu(), clean), **run}
 
 
-def _line(results: Results, cell: str, column: str) -> list[str]:
+def _line(results: Results, cell: str) -> list[str]:
     """Of the pictures that were measured before and after."""
     before, after = ({row.image: row.values for row in results.select(cell, method)} for method in (BEFORE, AFTER))
     images = [image for image in before if image in after]
@@ -272,17 +272,18 @@ def _line(results: Results, cell: str, column: str) -> list[str]:
     gains = [after[image]["psnr"] - before[image]["psnr"] for image in images]
     interval = bootstrap_interval(gains)
     within = f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else ""
-    pictures, _, noise = column.rpartition(", ")
-    numbers = [f"{level:.2f}" for level in levels]
-    gain = f"{fmean(gains):+.2f}{within}"
-    return [pictures, noise, str(len(images)), *numbers, gain, f"{min(gains):+.2f}", f"{outer[0]:.1f}, {outer[1]:.1f}"]
+    place = [results.cells[cell][name] for name in HEAD[:4]]
+    numbers = [str(len(images)), *(f"{level:.2f}" for level in levels)]
+    return [*place, *numbers, f"{fmean(gains):+.2f}{within}", f"{min(gains):+.2f}", f"{outer[0]:.1f}, {outer[1]:.1f}"]
 
 
-def _training(told: Values) -> str:
+def _training(results: Results, cell: str) -> str:
+    told, place = results.parameters.get(cell, {}).get(AFTER), results.cells[cell]
     if not told:
         return ""
-    length = f"{told['steps']:,} steps in {told['minutes']:.1f} minutes on {told['files']} files"
-    return f"{length}; the best on the validation pictures are those after {told['best_step']:,} steps"
+    length = f"{told['steps']:,} steps in {told['minutes']:.1f} minutes, {told['files']} files"
+    best = f"the best on the validation pictures are those after {told['best_step']:,}"
+    return f"{place['trained on']}, {place['from']}: {length}; {best}"
 
 
 EXPERIMENT = FineTuning()
