@@ -93,7 +93,7 @@ def test_a_run_that_was_interrupted_goes_on(start, command, monkeypatch, tmp_pat
     told = next(iter(run.results.parameters.values()))["after"]
     assert told["steps"] == 4  # as it was begun
     rows = run.results.rows
-    monkeypatch.setattr(finetune.Run, "trained", lambda *_: pytest.fail("it is complete"))
+    monkeypatch.setattr(finetune.FineTuningRun, "trained", lambda *_: pytest.fail("it is complete"))
     assert command(*arguments, "--resume").results.rows == rows
 
 
@@ -114,7 +114,7 @@ def test_the_steps_fill_the_time(monkeypatch, tmp_path):
     monkeypatch.setattr(finetune.time, "monotonic", lambda: clock[0])
     config = finetune.fitting_config("cpu", td.load("gray-light"), "gray-light", quick=False)
     images = type("Images", (), {"pixels": torch.zeros(1)})
-    assert finetune.Run(config, tmp_path, "gray-light", [], [])._steps_in(60.0, images) == 120
+    assert finetune.FineTuningRun(config, tmp_path, "gray-light", [], [])._steps_in(60.0, images) == 120
 
 
 def test_on_a_bare_machine(start, bare_machine):

@@ -89,7 +89,7 @@ class FineTuning:
         _measure(results, BEFORE, cells, model.to(options.device), options, save, say)
         if all(len(results.select(cell, AFTER)) == len(images) for cell, (images, _) in cells.items()):
             return
-        run = Run(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
+        run = FineTuningRun(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
         best, told = run.trained(options, say)
         results.weights.setdefault(AFTER, {})[f"{title}, {name}"] = checksum(best)
         for cell in cells:
@@ -128,7 +128,7 @@ def fitting_config(device: str, model: DEAL, start: str, quick: bool) -> Config:
 
 
 @dataclass(frozen=True)
-class Run:
+class FineTuningRun:
     """A training: its settings but for the number of steps, its folder, the start, and the files."""
 
     config: Config
