@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 import torch
 from conftest import small_model
 
 import torchdeal as td
 from torchdeal.benchmark import finetune
 from torchdeal.benchmark.images import draw_noise
+from torchdeal.benchmark.microscopy import write_pictures
 from torchdeal.benchmark.results import Results, Row
 from torchdeal.io.checkpoint import checksum, last_run
 from torchdeal.metrics import psnr
@@ -76,6 +79,31 @@ def test_neither_validation_nor_test_is_trained_on(start, command, monkeypatch):
 
     assert command("finetune", "--quick", "--model", start).code == 1
     assert [path.name for path in seen["train"]] == ["00.png", "01.png"]
+
+
+def test_a_folder_of_stacks_and_subfolders(start, command, monkeypatch, tmp_path):
+    """Each picture of a stack is a row, by its place in the folder. What cannot be trained on is told."""
+    random = np.random.default_rng(0)
+    for folder, frames in (("a", ()), ("b", (2,))):
+        (tmp_path / "own" / folder).mkdir(parents=True)
+        for number in range(4):
+            side = 8 if (folder, number) == ("a", 1) else 30
+            pixels = random.integers(0, 4096, (*frames, side, side), dtype=np.uint16)
+            tifffile.imwrite(tmp_path / "own" / folder / f"{number}.tif", pixels, imagej=True)
+    monkeypatch.setattr(finetune, "_others", lambda *_: {})
+    run = command("finetune", "--quick", "--limit", 2, "--sigmas", 25, "--model", start, "--images", "own")
+    assert run.code == 0, run.err
+    rows = run.results.select("own, small: own, sigma 25", "after")
+    assert {row.image for row in rows} == {"b/2.tif, 0", "b/2.tif, 1", "b/3.tif, 0", "b/3.tif, 1"}
+    assert "1.tif: 8 x 8, smaller than a patch of 24 x 24" in run.err
+
+
+def test_two_folders_of_one_name_are_refused(start, command, tmp_path):
+    write_pictures(tmp_path / "one" / "cells", 3, 32)
+    write_pictures(tmp_path / "two" / "cells", 3, 32)
+    run = command("finetune", "--quick", "--model", start, "--images", "one/cells", "--also", "two/cells")
+    assert run.code == 1
+    assert "--also has the name of the folder that is trained on; rename one" in run.err
 
 
 def test_a_run_that_was_interrupted_goes_on(start, command, monkeypatch, tmp_path):

@@ -74,10 +74,11 @@ class FineTuning:
         """Add what is missing."""
         start = options.model or START
         model, name = load(start), Path(start).stem
-        title, paths = _pictures(options)
-        train, validation, test = split(paths)
+        folder = _pictures(options)
+        title = folder.resolve().name
+        train, validation, test = split(_listed(folder))
         config = fitting_config(options.device, model, start, options.quick)
-        shown = {title: _clean(options.images_at_most(test), model, options), **_others(model, options, say)}
+        shown = {title: _clean(test, folder, model, options), **_others(title, model, options, say)}
         cells = {}
         for pictures, images in shown.items():
             for sigma in options.sigmas or SIGMAS:
@@ -139,7 +140,10 @@ class FineTuningRun:
 
     def trained(self, options: BenchmarkOptions, say: Say) -> tuple[Path, Values]:
         """The best weights, and how they came about. A run that was interrupted goes on."""
-        images = self._images(options.device)
+        channels, patch = self.config.model.channels, self.config.data.patch
+        images = read_images(self.train, channels=channels, patch=patch).to(options.device)
+        for skipped in images.skipped:
+            say(f"skipped {skipped}")
         checkpoint = self.folder / CHECKPOINT
         if checkpoint.exists():
             steps = read_progress(checkpoint)[1]["optimiser"]["steps"]
@@ -152,9 +156,6 @@ class FineTuningRun:
         minutes = state.seconds / 60
         told = {"steps": state.step, "minutes": minutes, "best_step": state.best_step, "files": len(self.train)}
         return self.folder / BEST, told
-
-    def _images(self, device: str) -> ImageSet:
-        return read_images(self.train, channels=self.config.model.channels, patch=self.config.data.patch).to(device)
 
     def _trainer(self, folder: Path, images: ImageSet, steps: int, say: Say) -> Trainer:
         settings = replace(
@@ -191,25 +192,26 @@ def _finished(tensor: Tensor) -> None:
         torch.cuda.synchronize()
 
 
-def _pictures(options: BenchmarkOptions) -> tuple[str, list[Path]]:
-    """The name of the folder and its files, with those of its subfolders; simulated ones where there is none."""
-    folder = options.images
-    if folder is None:
-        folder = options.out / SIMULATED
-        count, side = (QUICK["count"], QUICK["side"]) if options.quick else (COUNT, SIDE)
-        write_pictures(folder, count, side)
-    return folder.resolve().name, _listed(folder)
+def _pictures(options: BenchmarkOptions) -> Path:
+    """The folder that is given, or a new one with simulated pictures."""
+    if options.images:
+        return options.images
+    count, side = (QUICK["count"], QUICK["side"]) if options.quick else (COUNT, SIDE)
+    write_pictures(options.out / SIMULATED, count, side)
+    return options.out / SIMULATED
 
 
 def _listed(folder: Path) -> list[Path]:
+    """Its pictures, with those of its subfolders, by name."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def _others(model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
+def _others(title: str, model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
     """Ordinary pictures: those of a folder, or of scikit-image where it is installed."""
+    if options.also and options.also.resolve().name == title:
+        raise ValueError(f"{options.also}: --also has the name of the folder that is trained on; rename one")
     if options.also:
-        found = _clean(options.images_at_most(_listed(options.also)), model, options)
-        return {options.also.resolve().name: found}
+        return {options.also.resolve().name: _clean(_listed(options.also), options.also, model, options)}
     try:
         pictures = {name: bundled_picture(name) for name in options.images_at_most(ORDINARY)}
     except Unavailable as error:
@@ -222,14 +224,14 @@ def _others(model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[
     }
 
 
-def _clean(paths: Sequence[Path], model: DEAL, options: BenchmarkOptions) -> dict[str, Tensor]:
-    """The middle of each picture, `(1, C, H, W)` in 0..1, as training reads it; by name."""
+def _clean(paths: Sequence[Path], folder: Path, model: DEAL, options: BenchmarkOptions) -> dict[str, Tensor]:
+    """The middle of each picture, `(1, C, H, W)` in 0..1, as training reads it, with its name in the folder."""
     found, side = {}, QUICK["side"] if options.quick else SIDE
-    for path in paths:
+    for path in options.images_at_most(paths):
         pictures, _ = read_pictures([path], channels=model.channels, smallest=model.min_size)
         for number, pixels in enumerate(pictures):
-            name = path.name if len(pictures) == 1 else f"{path.name}, {number}"
-            found[name] = middle(torch.from_numpy(pixels.copy())[None].float() / 255, side).contiguous()
+            name = f"{path.relative_to(folder)}{f', {number}' if len(pictures) > 1 else ''}"
+            found[name] = middle(torch.from_numpy(pixels)[None].float() / 255, side).contiguous()
     return found
 
 
