@@ -110,11 +110,14 @@ def test_a_run_that_was_interrupted_goes_on(start, command, monkeypatch, tmp_pat
     arguments = ("finetune", "--quick", "--sigmas", 25, "--model", start)
     with monkeypatch.context() as patch:
         patch.setitem(finetune.QUICK, "steps", 4)
-        patch.setattr(finetune.Trainer, "run", lambda self, run=finetune.Trainer.run: run(self, until=3) and stop())
+        whole = finetune.Trainer.run
 
-        def stop():
-            raise KeyboardInterrupt
+        def interrupted(self, until=None):
+            state = whole(self, until=3)
+            self.stop_reason = "SIGINT"
+            return state
 
+        patch.setattr(finetune.Trainer, "run", interrupted)
         assert command(*arguments).code == 130
     run = command(*arguments, "--resume")
     assert run.code == 0, run.err
@@ -130,7 +133,7 @@ def test_the_steps_fill_the_time(monkeypatch, tmp_path):
     clock = [0.0]
 
     class Slow:
-        done = 0
+        done, stop_reason, device = 0, None, torch.device("cpu")
 
         def __init__(self, *_, **__): ...
 

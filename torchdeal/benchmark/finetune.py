@@ -35,7 +35,7 @@ from torchdeal.training import Config, Trainer, parse_config, read_config, read_
 from torchdeal.training.data import SUFFIXES, ImageSet, read_pictures
 from torchdeal.training.folder import BEST, CHECKPOINT
 from torchdeal.training.report import Event, Example
-from torchdeal.training.state import read_progress
+from torchdeal.training.state import RunState, read_progress
 from torchdeal.training.validation import Validation
 
 BEFORE, AFTER = "before", "after"
@@ -152,7 +152,7 @@ class FineTuningRun:
         trainer = self._trainer(self.folder, images, steps, say)
         if checkpoint.exists():
             trainer.resume(checkpoint)
-        state = trainer.run()
+        state = _made(trainer)
         minutes = state.seconds / 60
         told = {"steps": state.step, "minutes": minutes, "best_step": state.best_step, "files": len(self.train)}
         return self.folder / BEST, told
@@ -178,18 +178,21 @@ class FineTuningRun:
         config = replace(self.config, iterations=pool)
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(config, Path(folder), images, model=load(self.start))
-            trainer.run(until=PILOT)
-            _finished(images.pixels)
+            _made(trainer, PILOT)
             started = time.monotonic()
-            trainer.run(until=2 * PILOT)
-            _finished(images.pixels)
+            _made(trainer, 2 * PILOT)
             each = (time.monotonic() - started) / PILOT
         return max(1, round(seconds / each))
 
 
-def _finished(tensor: Tensor) -> None:
-    if tensor.is_cuda:
+def _made(trainer: Trainer, until: int | None = None) -> RunState:
+    """The steps of a run; one that Ctrl-C ended early, and saved, has no place among the results."""
+    state = trainer.run(until=until)
+    if trainer.stop_reason:
+        raise KeyboardInterrupt
+    if trainer.device.type == "cuda":
         torch.cuda.synchronize()
+    return state
 
 
 def _pictures(options: BenchmarkOptions) -> Path:
