@@ -13,6 +13,8 @@ import torchdeal as td
 from torchdeal.backends import DirectBackend, choose_backend
 from torchdeal.backends.cuda.packed import PackedBackend
 from torchdeal.backends.cuda.packing import unpack
+from torchdeal.benchmark.command import main as benchmark
+from torchdeal.benchmark.results import Results
 from torchdeal.model import Boundary
 from torchdeal.model.spline import even_spline
 from torchdeal.operators import (
@@ -354,6 +356,23 @@ def test_steps_are_the_same_with_and_without_graphs():
     assert set(replays) == {0.0, 2.0}
     assert all(replay is not None and replay.function is None for replay in replays.values())  # graphs indeed
     assert relative(*changes) < 1e-3
+
+
+def test_pixels_of_more_than_8_bits_are_drawn_as_bytes_are():
+    plain = image_set(64)
+    deep = replace(plain, pixels=plain.pixels.half())
+    one, other = (images.draw(8, torch.Generator("cuda").manual_seed(0)) for images in (plain, deep))
+    assert torch.equal(one, other)
+
+
+def test_fine_tuning_is_measured(tmp_path):
+    """From pictures of 16 bits in files to weights and rows, all on the GPU."""
+    benchmark(["finetune", "--quick", "--device", "cuda", "--sigmas", "25", "--out", str(tmp_path)])
+    results = Results.load(tmp_path / "finetune.json")
+    methods = {method: [row.values for row in results.rows if row.method == method] for method in ("before", "after")}
+    for before, after in zip(methods["before"], methods["after"], strict=True):
+        assert (before["status"], after["status"]) == ("CONVERGED", "CONVERGED")
+        assert abs(before["psnr"] - after["psnr"]) < 0.5  # after two steps
 
 
 def test_choice_of_the_engine():

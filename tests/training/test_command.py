@@ -15,7 +15,7 @@ from conftest import assert_same_tensors
 from safetensors.torch import load_file
 
 import torchdeal as td
-from torchdeal.training import CheckpointError, ConfigError, Options, train
+from torchdeal.training import CheckpointError, ConfigError, Options, Validated, train
 from torchdeal.training.folder import BEST, CHECKPOINT, LAST
 from torchdeal.training.run import main
 from torchdeal.training.state import load_checkpoint
@@ -100,6 +100,20 @@ def test_a_run_from_other_weights(config_file, pictures, tmp_path):
     train(options(config_file, pictures, tmp_path, start=start, seconds=0), messages.append)
     assert_same_tensors(load_file(tmp_path / "run" / LAST), model.state_dict())
     assert any("6 images" in message for message in messages)
+
+
+def test_weights_to_start_from_are_scored_first_and_are_the_best_until_others_are(config_file, pictures, tmp_path):
+    """A rate at which everything gets worse: what is called the best is what the run began with."""
+    good = td.load("gray-light")
+    td.save(good, tmp_path / "start.safetensors")
+    text = TOML.format(steps=2).replace("features = 4", "features = 48").replace("lr = 5e-3", "lr = 0.5")
+    config_file.write_text(text)
+    events = []
+    state, _ = train(options(config_file, pictures, tmp_path, start=str(tmp_path / "start.safetensors")), events.append)
+    first, last = (event for event in events if isinstance(event, Validated))
+    assert (first.step, last.step, state.best_step) == (0, 2, 0)
+    assert first.scores[0].psnr > last.scores[0].psnr + 1
+    assert_same_tensors(load_file(tmp_path / "run" / BEST), good.state_dict())
 
 
 def test_weights_that_do_not_fit_are_refused(config_file, pictures, tmp_path):

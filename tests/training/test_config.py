@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from torchdeal.io.checkpoint import last_run
 from torchdeal.training import Config, ConfigError, parse_config, read_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -14,13 +16,41 @@ DATA = {"train": ["images"]}
 
 @pytest.mark.parametrize(
     ("name", "channels", "features", "steps"),
-    [("gray", 1, 128, 30_000), ("color", 3, 128, 20_000), ("tiny", 1, 8, 40)],
+    [
+        ("gray", 1, 128, 30_000),
+        ("color", 3, 128, 20_000),
+        ("tiny", 1, 8, 40),
+        ("fine-tune", 1, 48, 10_000),
+        ("fine-tune-cpu", 1, 48, 2_500),
+    ],
 )
 def test_the_files_that_come_with_the_package(name, channels, features, steps):
     config = read_config(CONFIGS / f"{name}.toml")
     assert (config.model.channels, config.model.features, config.optimiser.steps) == (channels, features, steps)
     assert all(isinstance(path, str) for path in config.data.train)
     assert config.task.operator == "identity"
+
+
+@pytest.mark.parametrize("name", ["fine-tune", "fine-tune-cpu"])
+def test_the_files_for_fine_tuning_fit_the_light_weights(name):
+    """And have the loss that these were made with."""
+    config, made = read_config(CONFIGS / f"{name}.toml"), parse_config(last_run("gray-light")["config"])
+    assert (config.model, config.loss) == (made.model, made.loss)
+    assert config.optimiser.lr < made.optimiser.lr
+
+
+@pytest.mark.parametrize("start", ["gray", "color-light", "color"])
+@pytest.mark.parametrize("name", ["fine-tune", "fine-tune-cpu"])
+def test_what_they_say_about_other_weights_is_true(name, start):
+    """The comments are settings: with them the file fits the weights."""
+    path, made = CONFIGS / f"{name}.toml", parse_config(last_run(start)["config"])
+    (words,) = re.findall(rf"^#   --from {start} +also set (.*)$", path.read_text(), re.MULTILINE)
+    given = dict(pair.split(" = ") for pair in words.split(", "))
+    config = dataclasses.asdict(read_config(path))
+    for section in ("model", "loss"):
+        config[section] |= {key: json.loads(value) for key, value in given.items() if key in config[section]}
+    changed = parse_config(config)
+    assert (changed.model, changed.loss) == (made.model, made.loss)
 
 
 def test_what_is_not_named_has_its_default():
@@ -32,7 +62,7 @@ def test_what_is_not_named_has_its_default():
     assert (config.task.sigma, config.data.patch, config.optimiser.betas) == ((0.0, 50.0), 128, (0.9, 0.99))
 
 
-@pytest.mark.parametrize("name", ["gray", "color", "tiny"])
+@pytest.mark.parametrize("name", ["gray", "color", "tiny", "fine-tune", "fine-tune-cpu"])
 def test_a_config_survives_json(name):
     config = read_config(CONFIGS / f"{name}.toml")
     assert parse_config(json.loads(json.dumps(dataclasses.asdict(config)))) == config

@@ -5,11 +5,10 @@ Without a folder of pictures they are simulated ones of a microscope.
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,7 +35,7 @@ from torchdeal.training import Config, Trainer, parse_config, read_config, read_
 from torchdeal.training.data import SUFFIXES, ImageSet, read_pictures
 from torchdeal.training.folder import BEST, CHECKPOINT
 from torchdeal.training.report import Event, Example
-from torchdeal.training.state import read_progress
+from torchdeal.training.state import RunState, read_progress
 from torchdeal.training.validation import Validation
 
 BEFORE, AFTER = "before", "after"
@@ -59,7 +58,7 @@ EXPLAINED = (
     "Mean PSNR in dB before and after, and the gain: its mean, in brackets the 95 % interval of that by resampling the "
     "pictures, and the least of a picture. Then the mean number of outer iterations before and after."
 )
-HEAD = ["pictures", "noise", "number", "before", "after", "gain", "least gain", "iterations"]
+HEAD = ["trained on", "from", "tested on", "noise", "number", "before", "after", "gain", "least gain", "iterations"]
 
 
 class FineTuning:
@@ -75,21 +74,23 @@ class FineTuning:
         """Add what is missing."""
         start = options.model or START
         model, name = load(start), Path(start).stem
-        title, paths = _pictures(options)
-        train, validation, test = split(paths)
+        folder = _pictures(options)
+        title = folder.resolve().name
+        train, validation, test = split(_listed(folder))
         config = fitting_config(options.device, model, start, options.quick)
-        shown = {title: _clean(options.images_at_most(test), model, options), **_others(model, options, say)}
+        shown = {title: _clean(test, folder, model, options), **_others(title, model, options, say)}
         cells = {}
         for pictures, images in shown.items():
             for sigma in options.sigmas or SIGMAS:
                 cell = f"{title}, {name}: {pictures}, sigma {sigma:g}"
                 cells[cell] = images, sigma
-                results.cells[cell] = {"table": f"{title}, {name}", "column": f"{pictures}, sigma {sigma:g}"}
+                place = {"trained on": title, "from": name, "tested on": pictures, "noise": f"sigma {sigma:g}"}
+                results.cells[cell] = {"table": "Fine-tuning", "column": cell, **place}
         results.weights.setdefault(BEFORE, {})[name] = checksum(start)
         _measure(results, BEFORE, cells, model.to(options.device), options, save, say)
         if all(len(results.select(cell, AFTER)) == len(images) for cell, (images, _) in cells.items()):
             return
-        run = Run(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
+        run = FineTuningRun(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
         best, told = run.trained(options, say)
         results.weights.setdefault(AFTER, {})[f"{title}, {name}"] = checksum(best)
         for cell in cells:
@@ -97,12 +98,11 @@ class FineTuning:
         _measure(results, AFTER, cells, load(best, device=options.device), options, save, say)
 
     def sections(self, results: Results) -> Iterator[Section]:
-        """A section for each kind of pictures and each start."""
-        for title, columns in results.tables().items():
-            lines = [line for cell, column in columns.items() if (line := _line(results, cell, column))]
-            notes = dict.fromkeys(_training(results.parameters.get(cell, {}).get(AFTER, {})) for cell in columns)
-            tables = [Table(HEAD, lines)] if lines else []
-            yield Section(f"Fine-tuning: {title}", EXPLAINED, tables, notes=[note for note in notes if note])
+        """One table."""
+        lines = [line for cell in results.cells if (line := _line(results, cell))]
+        notes = dict.fromkeys(_training(results, cell) for cell in results.cells)
+        tables = [Table(HEAD, lines)] if lines else []
+        yield Section("Fine-tuning", EXPLAINED, tables, notes=[note for note in notes if note])
 
 
 def split(paths: Sequence[Path]) -> tuple[list[Path], list[Path], list[Path]]:
@@ -122,13 +122,14 @@ def fitting_config(device: str, model: DEAL, start: str, quick: bool) -> Config:
         raise Unavailable(f"the settings are those of configs/{path.name}: call it in a checkout of the repository")
     config = read_config(path)
     size = replace(config.model, channels=model.channels, boundary=model.boundary.value, features=model.features)
-    made = parse_config({"loss": last_run(start).get("config", {}).get("loss", {}), "data": {"train": ["any"]}})
-    data = replace(config.data, **{key: QUICK[key] for key in ("patch", "batch")}) if quick else config.data
-    return replace(config, model=size, loss=made.loss if last_run(start) else config.loss, data=data)
+    made = last_run(start).get("config")
+    loss = parse_config(made).loss if made else config.loss
+    data = replace(config.data, patch=QUICK["patch"], batch=QUICK["batch"]) if quick else config.data
+    return replace(config, model=size, loss=loss, data=data)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True)
+class FineTuningRun:
     """A training: its settings but for the number of steps, its folder, the start, and the files."""
 
     config: Config
@@ -139,7 +140,10 @@ class Run:
 
     def trained(self, options: BenchmarkOptions, say: Say) -> tuple[Path, Values]:
         """The best weights, and how they came about. A run that was interrupted goes on."""
-        images = self._images(options.device)
+        channels, patch = self.config.model.channels, self.config.data.patch
+        images = read_images(self.train, channels=channels, patch=patch).to(options.device)
+        for skipped in images.skipped:
+            say(f"skipped {skipped}")
         checkpoint = self.folder / CHECKPOINT
         if checkpoint.exists():
             steps = read_progress(checkpoint)[1]["optimiser"]["steps"]
@@ -148,13 +152,10 @@ class Run:
         trainer = self._trainer(self.folder, images, steps, say)
         if checkpoint.exists():
             trainer.resume(checkpoint)
-        state = trainer.run()
+        state = _made(trainer)
         minutes = state.seconds / 60
         told = {"steps": state.step, "minutes": minutes, "best_step": state.best_step, "files": len(self.train)}
         return self.folder / BEST, told
-
-    def _images(self, device: str) -> ImageSet:
-        return read_images(self.train, channels=self.config.model.channels, patch=self.config.data.patch).to(device)
 
     def _trainer(self, folder: Path, images: ImageSet, steps: int, say: Say) -> Trainer:
         settings = replace(
@@ -177,39 +178,43 @@ class Run:
         config = replace(self.config, iterations=pool)
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(config, Path(folder), images, model=load(self.start))
-            trainer.run(until=PILOT)
-            _finished(images.pixels)
+            _made(trainer, PILOT)
             started = time.monotonic()
-            trainer.run(until=2 * PILOT)
-            _finished(images.pixels)
+            _made(trainer, 2 * PILOT)
             each = (time.monotonic() - started) / PILOT
         return max(1, round(seconds / each))
 
 
-def _finished(tensor: Tensor) -> None:
-    if tensor.is_cuda:
+def _made(trainer: Trainer, until: int | None = None) -> RunState:
+    """The steps of a run; one that Ctrl-C ended early, and saved, has no place among the results."""
+    state = trainer.run(until=until)
+    if trainer.stop_reason:
+        raise KeyboardInterrupt
+    if trainer.device.type == "cuda":
         torch.cuda.synchronize()
+    return state
 
 
-def _pictures(options: BenchmarkOptions) -> tuple[str, list[Path]]:
-    """The name of the folder and its files, with those of its subfolders; simulated ones where there is none."""
-    folder = options.images
-    if folder is None:
-        folder = options.out / SIMULATED
-        count, side = (QUICK["count"], QUICK["side"]) if options.quick else (COUNT, SIDE)
-        write_pictures(folder, count, side)
-    return folder.resolve().name, _listed(folder)
+def _pictures(options: BenchmarkOptions) -> Path:
+    """The folder that is given, or a new one with simulated pictures."""
+    if options.images:
+        return options.images
+    count, side = (QUICK["count"], QUICK["side"]) if options.quick else (COUNT, SIDE)
+    write_pictures(options.out / SIMULATED, count, side)
+    return options.out / SIMULATED
 
 
 def _listed(folder: Path) -> list[Path]:
+    """Its pictures, with those of its subfolders, by name."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def _others(model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
+def _others(title: str, model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
     """Ordinary pictures: those of a folder, or of scikit-image where it is installed."""
+    if options.also and options.also.resolve().name == title:
+        raise ValueError(f"{options.also}: --also has the name of the folder that is trained on; rename one")
     if options.also:
-        found = _clean(options.images_at_most(_listed(options.also)), model, options)
-        return {options.also.resolve().name: found}
+        return {options.also.resolve().name: _clean(_listed(options.also), options.also, model, options)}
     try:
         pictures = {name: bundled_picture(name) for name in options.images_at_most(ORDINARY)}
     except Unavailable as error:
@@ -222,14 +227,14 @@ def _others(model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[
     }
 
 
-def _clean(paths: Sequence[Path], model: DEAL, options: BenchmarkOptions) -> dict[str, Tensor]:
-    """The middle of each picture, `(1, C, H, W)` in 0..1, as training reads it; by name."""
+def _clean(paths: Sequence[Path], folder: Path, model: DEAL, options: BenchmarkOptions) -> dict[str, Tensor]:
+    """The middle of each picture, `(1, C, H, W)` in 0..1, as training reads it, with its name in the folder."""
     found, side = {}, QUICK["side"] if options.quick else SIDE
-    for path in paths:
+    for path in options.images_at_most(paths):
         pictures, _ = read_pictures([path], channels=model.channels, smallest=model.min_size)
         for number, pixels in enumerate(pictures):
-            name = path.name if len(pictures) == 1 else f"{path.name}, {number}"
-            found[name] = middle(torch.from_numpy(pixels.copy())[None].float() / 255, side).contiguous()
+            name = f"{path.relative_to(folder)}{f', {number}' if len(pictures) > 1 else ''}"
+            found[name] = middle(torch.from_numpy(pixels)[None].float() / 255, side).contiguous()
     return found
 
 
@@ -261,7 +266,7 @@ def _denoised(clean: Tensor, sigma: float, model: DEAL, options: BenchmarkOption
     return {"psnr": psnr(rec.x.cpu(), clean), **run}
 
 
-def _line(results: Results, cell: str, column: str) -> list[str]:
+def _line(results: Results, cell: str) -> list[str]:
     """Of the pictures that were measured before and after."""
     before, after = ({row.image: row.values for row in results.select(cell, method)} for method in (BEFORE, AFTER))
     images = [image for image in before if image in after]
@@ -272,17 +277,18 @@ def _line(results: Results, cell: str, column: str) -> list[str]:
     gains = [after[image]["psnr"] - before[image]["psnr"] for image in images]
     interval = bootstrap_interval(gains)
     within = f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else ""
-    pictures, _, noise = column.rpartition(", ")
-    numbers = [f"{level:.2f}" for level in levels]
-    gain = f"{fmean(gains):+.2f}{within}"
-    return [pictures, noise, str(len(images)), *numbers, gain, f"{min(gains):+.2f}", f"{outer[0]:.1f}, {outer[1]:.1f}"]
+    place = [results.cells[cell][name] for name in HEAD[:4]]
+    numbers = [str(len(images)), *(f"{level:.2f}" for level in levels)]
+    return [*place, *numbers, f"{fmean(gains):+.2f}{within}", f"{min(gains):+.2f}", f"{outer[0]:.1f}, {outer[1]:.1f}"]
 
 
-def _training(told: Values) -> str:
+def _training(results: Results, cell: str) -> str:
+    told, place = results.parameters.get(cell, {}).get(AFTER), results.cells[cell]
     if not told:
         return ""
-    length = f"{told['steps']:,} steps in {told['minutes']:.1f} minutes on {told['files']} files"
-    return f"{length}; the best on the validation pictures are those after {told['best_step']:,} steps"
+    length = f"{told['steps']:,} steps in {told['minutes']:.1f} minutes, {told['files']} files"
+    best = f"the best on the validation pictures are those after {told['best_step']:,}"
+    return f"{place['trained on']}, {place['from']}: {length}; {best}"
 
 
 EXPERIMENT = FineTuning()

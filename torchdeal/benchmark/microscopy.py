@@ -32,8 +32,7 @@ def picture(seed: int, side: int) -> np.ndarray:
     light = 0.15 * random.uniform(0.3, 1) * _nuclei(random, size, 1 + random.poisson(3 * area))
     light += random.uniform(0.2, 1) * _filaments(random, size, random.poisson(20 * area))
     light += random.uniform(1, 4) * _puncta(random, size, random.poisson(60 * area))
-    shares = ((1.0, random.uniform(*FOCUS)), (random.uniform(0.1, 0.5), HAZE))
-    seen = sum(share * _blurred(light, deviation) for share, deviation in shares)
+    seen = _blurred(light, random.uniform(*FOCUS)) + random.uniform(0.1, 0.5) * _blurred(light, HAZE)
     inside = seen[MARGIN:-MARGIN, MARGIN:-MARGIN].clip(min=0)
     offset = random.uniform(0.01, 0.08)  # of the camera
     return offset + (1 - offset) * inside / max(float(inside.max()), np.finfo(float).tiny)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "Examples:\n\n"
     "[bold]deal train configs/gray.toml --data images/ --output run[/bold]\n\n"
-    "[bold]deal train mine.toml --from gray --output run[/bold]   (fine-tune the bundled weights)\n\n"
+    "[bold]deal train configs/fine-tune.toml --data images/ --from gray-light --output run[/bold]   "
+    "(fine-tune the bundled weights)\n\n"
     "[bold]deal train mine.toml --output run --resume[/bold]   (go on where a run was stopped)\n\n"
     "[bold]torchrun --nproc-per-node 4 -m torchdeal.training mine.toml --output run[/bold]   (several GPUs)"
 )

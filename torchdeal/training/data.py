@@ -214,7 +214,7 @@ def _with_channels(pixels: np.ndarray, channels: int) -> np.ndarray:
         pixels = (gray.round().astype(np.uint8) if pixels.dtype == np.uint8 else gray)[..., None]
     kind = np.uint8 if pixels.dtype == np.uint8 else np.float16
     planes = np.moveaxis(pixels, -1, 1).astype(kind)
-    return np.ascontiguousarray(np.broadcast_to(planes, (len(planes), channels, *planes.shape[2:])))
+    return np.array(np.broadcast_to(planes, (len(planes), channels, *planes.shape[2:])))
 
 
 def _symmetric_grids(size: int, symmetry: Tensor) -> tuple[Tensor, Tensor]:

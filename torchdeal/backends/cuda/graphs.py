@@ -68,6 +68,7 @@ class Replay:
                     self.graph.capture_end()
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # a capture that fails leaves its own behind
+            _of_thread.forget_pool()
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
             # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
             self.function = function
@@ -107,6 +108,10 @@ class _OfThread(threading.local):
         if device not in self._holders:
             self._holders[device] = _smallest_graph()
         return self._holders[device].pool()
+
+    def forget_pool(self) -> None:
+        """After a capture that failed, torch takes its memory to be in use by it for good: the next needs another."""
+        self._holders.pop(torch.cuda.current_device(), None)
 
 
 _of_thread = _OfThread()
