@@ -88,6 +88,7 @@ def measure(given: Given, say: Say) -> Iterator[list[HostTime]]:
 PARSER = arguments_of("host_time", __doc__)
 PARSER.add_argument("--samples", nargs="+", type=at_least(1), default=[1, 16], help="of a batch")
 PARSER.add_argument("--runs", type=at_least(1), default=50, help="of which the fastest counts")
+TOOL = Tool(PARSER, measure)
 
 if __name__ == "__main__":
-    Tool(PARSER, measure).main()
+    TOOL.main()

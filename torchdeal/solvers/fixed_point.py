@@ -228,7 +228,7 @@ def _evaluate(
 def _solve(system: System, b: Tensor, accurate: np.ndarray, replayed: ReplayedSolver | None) -> LinearSolution:
     loose = LOOSE if system.well_conditioned else ILL_CONDITIONED_LOOSE
     tolerances = np.where(accurate, ACCURATE, [[loose], [np.inf]]).astype(np.float32)
-    tolerance, error_tolerance = torch.from_numpy(tolerances).to(b.device, b.real.dtype)
+    tolerance, error_tolerance = torch.from_numpy(tolerances).to(b.device, b.real.dtype).unbind(0)
     options = {"max_iterations": CG_LIMIT, "smallest": system.smallest}
     if replayed is not None and system.preconditioner is None:
         return replayed(

@@ -52,15 +52,12 @@ class Phases:
     def __init__(self, ended: np.ndarray, tolerance: float, rounding: float):
         self.tolerance, self.rounding = tolerance, rounding
         self.phase = np.where(ended, ENDED, FAR)
+        self.active = ~ended
         self._ending = np.where(ended, _STATUSES.index(Status.CONVERGED), _GOING_ON)
         self._approached = np.full_like(self.phase, FAR)  # how close loose steps have come: FAR or NEAR
         self._small_steps = np.zeros_like(self.phase)  # in a row
         self.residuals: list[np.ndarray] = []  # of all evaluations, (B,) each
         self._least = np.full(len(ended), np.inf)  # of those before the last STUCK_WINDOW
-
-    @property
-    def active(self) -> np.ndarray:
-        return self.phase < ENDED
 
     @property
     def closing_in(self) -> np.ndarray:
@@ -98,6 +95,7 @@ class Phases:
         if ending.any():
             self._ending = np.where(ending, _STATUSES.index(status), self._ending)
             self.phase = np.where(ending, ENDED, self.phase)
+            self.active = self.active & ~ending
 
     def _move(self, now: Evaluation, no_progress: np.ndarray, still_far: np.ndarray) -> None:
         """To what the last step tells; closing in is called off where the estimate says that it began too early."""
