@@ -169,3 +169,16 @@ def test_the_factor_of_each_sample_is_its_own():
     here.go_on(evaluation(zeros, zeros + 1), np.zeros(2))
     here.go_on(evaluation(zeros + 1, zeros + 2, here.history), np.array([0.5, 0.0]))
     assert here.x[:, 0].tolist() == [2.5, 2]
+
+
+def test_within_a_transform_of_torch():
+    """Whose tensors numpy cannot see."""
+    maps, b, _ = problem()
+    expected = solved(True)[0].x
+
+    def solve(b):
+        with torch.no_grad():
+            found = solve_fixed_point(maps.precise, b, part=maps.part, tolerance=1e-7, max_iterations=200)
+        return found.x + 0 * b
+
+    assert torch.equal(torch.func.vjp(solve, b)[0], expected)
