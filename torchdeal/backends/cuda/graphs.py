@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections import Counter
@@ -47,7 +48,8 @@ class Replay:
     """A function of tensors of fixed shapes as a CUDA graph.
 
     What else the function reads must stay where it is. If it cannot be captured it is simply called. A result that is a
-    tensor is the caller's; several are overwritten by the next call.
+    tensor, or several, is the caller's. What holds tensors otherwise is overwritten by the next call, and by other
+    graphs of this stream.
 
     Args:
         function: what is captured; it was called in the stream before.
@@ -58,17 +60,18 @@ class Replay:
     def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream):
         self.inputs = [value.clone() for value in inputs]
         self.graph, self.function, before = torch.cuda.CUDAGraph(), None, torch.cuda.current_stream()
+        pool = _of_thread.pool()
         try:
             # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
             with torch.cuda.stream(stream):
-                self.graph.capture_begin(pool=_of_thread.pool(), capture_error_mode="thread_local")
+                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     self.output = function(*self.inputs)
                 finally:
                     self.graph.capture_end()
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # a capture that fails leaves its own behind
-            _of_thread.forget_pool()
+            _end_recording(pool)
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
             # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
             self.function = function
@@ -79,7 +82,7 @@ class Replay:
         for place, value in zip(self.inputs, inputs, strict=True):
             place.copy_(value)
         self.graph.replay()
-        return self.output.clone() if isinstance(self.output, Tensor) else self.output
+        return _copied(self.output)
 
 
 class _OfThread(threading.local):
@@ -109,10 +112,6 @@ class _OfThread(threading.local):
             self._holders[device] = _smallest_graph()
         return self._holders[device].pool()
 
-    def forget_pool(self) -> None:
-        """After a capture that failed, torch takes its memory to be in use by it for good: the next needs another."""
-        self._holders.pop(torch.cuda.current_device(), None)
-
 
 _of_thread = _OfThread()
 
@@ -122,9 +121,24 @@ def _smallest_graph() -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture_begin(capture_error_mode="thread_local")
-        torch.zeros(1, device="cuda")
-        graph.capture_end()
+        try:
+            torch.zeros(1, device="cuda")
+        finally:  # where memory has run out, too: nothing else works in a process that captures
+            graph.capture_end()
     return graph
+
+
+def _end_recording(pool: Any) -> None:
+    """Torch 2.11 and older do not notice that a capture ended which failed, and would refuse the next in its memory."""
+    with contextlib.suppress(RuntimeError, AttributeError):  # newer ones do, or have no such function
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+
+
+def _copied(output: Any) -> Any:
+    """Of a graph: what it leaves in its memory, the next graph of the stream may use for something else."""
+    if isinstance(output, tuple):
+        return tuple(_copied(part) for part in output)
+    return output.clone() if isinstance(output, Tensor) else output
 
 
 def _in_stream(stream: torch.cuda.Stream, function: Callable[..., Any], *inputs: Tensor) -> Any:
