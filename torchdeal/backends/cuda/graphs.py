@@ -71,7 +71,7 @@ class Replay:
                     self.graph.capture_end()
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # a capture that fails leaves its own behind
-            _end_recording(pool)
+            _of_thread.abandon(pool)
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
             # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
             self.function = function
@@ -112,6 +112,13 @@ class _OfThread(threading.local):
             self._holders[device] = _smallest_graph()
         return self._holders[device].pool()
 
+    def abandon(self, pool: Any) -> None:
+        """Take other memory after a capture that failed: torch may believe that it still goes on in this one."""
+        device = torch.cuda.current_device()
+        self._holders.pop(device, None)
+        with contextlib.suppress(RuntimeError, AttributeError):  # torch since 2.12 knows that it has ended
+            torch._C._cuda_endAllocateToPool(device, pool)
+
 
 _of_thread = _OfThread()
 
@@ -126,12 +133,6 @@ def _smallest_graph() -> torch.cuda.CUDAGraph:
         finally:  # where memory has run out, too: nothing else works in a process that captures
             graph.capture_end()
     return graph
-
-
-def _end_recording(pool: Any) -> None:
-    """Torch 2.11 and older do not notice that a capture ended which failed, and would refuse the next in its memory."""
-    with contextlib.suppress(RuntimeError, AttributeError):  # newer ones do, or have no such function
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
 
 
 def _copied(output: Any) -> Any:
