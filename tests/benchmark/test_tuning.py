@@ -92,7 +92,7 @@ def test_nothing_to_tune(tuned):
             raise AssertionError("there is nothing to try")
 
     assert tuned(Fixed()) == {}
-    assert known_parameters("deblur", "noise 2.55", "deal", Fixed()) == {}
+    assert known_parameters("deblur", "kernel 1, noise 2.55", "deal", Fixed()) == {}
 
 
 EXPERIMENTS = {"denoising": denoising, "superres": superres, "deblur": deblur, "mri": mri, "ct": ct}
@@ -115,7 +115,7 @@ def test_reported_images_are_not_tuned_on(name, quick, folder, tmp_path):
 
 def test_the_package_has_our_parameters_of_every_group():
     shipped = json.loads(tuning.SHIPPED.read_text())
-    groups = {"deblur": 2, "superres": 6, "mri": 2, "ct": 2}
+    groups = {"deblur": 4, "superres": 6, "mri": 2, "ct": 2}
     assert {name: len(shipped[name]) for name in groups} == groups
     assert all("deal" in methods for name in groups for methods in shipped[name].values())
 
