@@ -93,9 +93,10 @@ def test_each_sample_is_what_it_is_alone(name, light, monkeypatch):
     y, H, alone, options = PROBLEMS[name]
     how = {"model": light, "tolerance": TOLERANCE, "data_range": 1.0}
     parts, part = [], AttentiveSystem.part
-    monkeypatch.setattr(AttentiveSystem, "part", lambda self, samples: parts.append(samples) or part(self, samples))
+    monkeypatch.setattr(AttentiveSystem, "part", lambda self, samples: parts.append(part(self, samples)) or parts[-1])
     found = td.reconstruct(y, H, **options, **how)
     assert parts, "it has not shrunk"
+    assert None not in parts, "it could not"
     monkeypatch.setattr(AttentiveSystem, "part", lambda self, samples: None)
     whole = td.reconstruct(y, H, **options, **how)
     if name in SAME_BITS:

@@ -16,12 +16,14 @@ Dask costs. What limits it is shown, too:
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from threading import BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -94,12 +96,15 @@ def time_processes(
 ) -> SpreadTime:
     """Each solves its share of the tiles, from the moment when all are ready."""
     tiles = grid((len(picture), len(picture)), given.tile, overlap)
+    if count > len(tiles):
+        raise ValueError(f"{len(tiles)} tiles are too few for {count} processes: give a larger --size")
     spawning = multiprocessing.get_context("spawn")
     ready = spawning.Barrier(count + 1, timeout=SECONDS_TO_BEGIN)
     used = os.getloadavg()[0]
     with ProcessPoolExecutor(count, spawning, initializer=_be_ready_at, initargs=(ready,)) as pool:
         shares = [pool.submit(_solve_share, given.kind, given.sigma, picture, tiles[n::count]) for n in range(count)]
-        ready.wait()
+        with contextlib.suppress(BrokenBarrierError):  # the process that failed says why
+            ready.wait()
         shares = [share.result() for share in shares]
     seconds = max(share.ended for share in shares) - min(share.began for share in shares)
     solving = sum(share.ended - share.began for share in shares)
@@ -141,8 +146,12 @@ def _be_ready_at(barrier: Any) -> None:
 def _solve_share(kind: str, sigma: float, picture: np.ndarray, tiles: list[Tile]) -> Share:
     """In a process of its own, after a tile that does not count."""
     torch.set_num_threads(1)
-    shared = Shared(load(kind), local(Identity()), 255.0, sigma=sigma)
-    solve_tile(picture[tiles[0].read.slices], tiles[0], shared)
+    try:
+        shared = Shared(load(kind), local(Identity()), 255.0, sigma=sigma)
+        solve_tile(picture[tiles[0].read.slices], tiles[0], shared)
+    except BaseException:
+        _ready.abort()  # or the others would wait for this one
+        raise
     _ready.wait()
     began, busy = time.monotonic(), time.process_time()
     cores = [solve_tile(picture[tile.read.slices], tile, shared)[0] for tile in tiles]

@@ -35,10 +35,10 @@ class _FullPrecisionOnCuda:
 
     def __enter__(self) -> None:
         with self._lock:
+            settings = _precise_settings()
             if self._within == 0:
-                settings = _precise_settings()
                 self._before = [(owner, name, getattr(owner, name)) for owner, name, _ in settings]
-                _apply(settings)
+            _apply(settings)  # each time: somebody may have changed them meanwhile
             self._within += 1
 
     def __exit__(self, *_: object) -> None:

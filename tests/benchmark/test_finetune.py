@@ -49,7 +49,7 @@ def test_settings_fit_the_weights(start, size, slowness):
 def test_rows_are_what_the_library_finds(start, command, folder, tmp_path):
     run = command("finetune", "--quick", "--sigmas", 25, "--model", start, "--also", folder / "test" / "Set12")
     assert run.code == 0, run.err
-    best = tmp_path / "out" / "runs" / f"{TITLE}, small" / "best.safetensors"
+    (best,) = (tmp_path / "out" / "runs").glob(f"{TITLE}, small, *[0-9a-f]/best.safetensors")
     assert run.results.weights == {
         "before": {"small": checksum(start)},
         "after": {f"{TITLE}, small": checksum(best)},
@@ -177,3 +177,22 @@ def test_gains_are_those_of_the_same_pictures():
 def test_without_rows_there_is_no_table():
     (section,) = finetune.EXPERIMENT.sections(Results("finetune", {}))
     assert (section.tables, section.notes) == ([], [])
+
+
+def test_other_pictures_of_the_same_name_are_refused(start, command, monkeypatch, tmp_path):
+    monkeypatch.setattr(finetune, "_denoised", lambda *_: {"psnr": 30.0, "iterations": 9})
+    monkeypatch.setattr(finetune, "_others", lambda *_: {})
+    for number, folder in enumerate(("one", "two")):
+        write_pictures(tmp_path / folder / "cells", 3 + number, 32)
+    arguments = ("finetune", "--quick", "--sigmas", 25, "--model", start)
+    assert command(*arguments, "--images", "one/cells").code == 0
+    run = command(*arguments, "--images", "two/cells", "--resume")
+    assert run.code == 1
+    assert "was measured with other pictures or weights before: take another --out" in run.err
+
+
+def test_a_folder_without_pictures_is_refused_before_anything_is_measured(start, command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    run = command("finetune", "--quick", "--sigmas", 25, "--model", start, "--also", "empty")
+    assert run.code == 1
+    assert "empty: no JPEG, PNG, WebP or TIFF pictures; give another folder by --also" in run.err

@@ -1,5 +1,7 @@
 """Operators for some samples of a batch alone."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -130,3 +132,75 @@ def test_what_a_part_returns_is_checked_with_the_whole():
     some.forward(image()[SAMPLES])
     with pytest.raises(ValueError, match="NaN or infinite"):
         refuse_nonfinite(operator)
+
+
+@dataclass
+class Unhashable(Operator):
+    """Equal to others of equal gain, so it has no hash."""
+
+    gain: float = 2.0
+
+    def _forward(self, x):
+        return self.gain * x
+
+    _adjoint = _forward
+
+    def of_samples(self, samples):
+        return self
+
+
+def test_parts_need_no_hash():
+    assert_restricted(Scaled(2.0, Unhashable()))
+    assert_restricted(Stack([Unhashable(1.0), Unhashable(1.0)], (1, *SIZE)))
+
+
+class StillForAll(PartialGains):
+    """Forgets to say that its copy is for fewer."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch = BATCH
+
+    def of_samples(self, samples):
+        some = StillForAll()
+        some.gains = self.gains[samples]
+        return some
+
+
+def test_a_copy_that_is_still_for_the_whole_batch_is_refused():
+    for operator in (checked(StillForAll(), image()), Scaled(2.0, StillForAll())):
+        with pytest.raises(ValueError, match=f"asked for 2 samples, returned .* a batch of {BATCH}: set `batch`"):
+            operator.of_samples(SAMPLES)
+
+
+class AllTheSame(Gains):
+    """Says that it is the same for all, and is not."""
+
+    def of_samples(self, samples):
+        return self
+
+
+def test_an_operator_that_is_not_the_same_for_all_is_told_so():
+    some = checked(AllTheSame(), image()).of_samples(torch.tensor([1]))
+    with pytest.raises(ValueError, match=f"a batch of {BATCH} for one of 1: .* of_samples must return a copy"):
+        some.forward(image()[1:2])
+
+
+class Flat(Operator):
+    """Measurements that are no images, of a shape that it does not say."""
+
+    measures_images = False
+
+    def _forward(self, x):
+        return x.flatten(1)
+
+    def _adjoint(self, y):
+        return y.view(len(y), 1, *SIZE)
+
+    def of_samples(self, samples):
+        return self
+
+
+def test_weights_that_may_be_those_of_samples_keep_the_batch():
+    assert Weighted(random(BATCH, SIZE[0] * SIZE[1]).abs(), Flat()).of_samples(SAMPLES) is None
+    assert_restricted(Weighted(random(1, SIZE[0] * SIZE[1]).abs(), Flat()))

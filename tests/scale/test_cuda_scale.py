@@ -146,7 +146,7 @@ def test_a_batch_that_does_not_fit_is_halved(device, monkeypatch, together):
     assert all(relative(rec.x, image) < BOUND for rec, image in zip(found, expected, strict=True))
 
 
-def test_tiles_that_do_not_fit_together_are_solved_in_halves(device, monkeypatch):
+def test_tiles_that_do_not_fit_together_are_solved_in_halves(device, monkeypatch, together):
     image, count = picture(device), 32 if device == "cuda" else 8
     model, side = td.load(LIGHT, device=device), SIDE[device] // 2
     shared = tiles.Shared(model, local(td.operators.Identity()), 255.0, sigma=15)
@@ -154,7 +154,10 @@ def test_tiles_that_do_not_fit_together_are_solved_in_halves(device, monkeypatch
     pixels = [image[tile.read.slices] for tile in some]
     expected = [tiles.solve_tile(part, tile, shared)[0] for part, tile in zip(pixels, some, strict=True)]
     with little_memory(device, monkeypatch, side):
+        together.clear()
         found = tiles.solve_tiles(pixels, some, shared)
+    assert len(together) > 1
+    assert min(together) < count
     assert all(relative(core, known) < BOUND for (core, _), known in zip(found, expected, strict=True))
 
 

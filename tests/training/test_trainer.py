@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import torchdeal as td
-from torchdeal.training import DivergedError, Report
+from torchdeal.training import DivergedError, Report, Trainer
 from torchdeal.training.folder import BEST, CHECKPOINT, LAST, LOG
 from torchdeal.training.optimiser import learning_rate
 from torchdeal.training.state import load_checkpoint
@@ -96,7 +96,22 @@ def test_a_model_that_is_given_is_where_the_run_starts(make_trainer):
     assert load_checkpoint(checkpoint(trainer))[1].started_from == "elsewhere"
 
 
-@pytest.mark.parametrize("engine", ["direct", "packed"])
+@pytest.mark.parametrize("above", [0, 25, 25.5, 27, 49.9])
+def test_lower_noise_levels_stay_as_they_are(make_trainer, above):
+    model = td.DEAL(features=16)
+    below = torch.cat([torch.linspace(0, above, 50), torch.tensor([above])])
+    weights = model.weights()
+    before = weights.lam(below), weights.alpha(below)
+    trainer = make_trainer(model=model, optimiser={"above": above}, task={"sigma": [0, 50]})
+    for parameter, trained in trainer.restricted:
+        parameter.data += trained  # as far as a run could change it
+        assert float(trained.sum()) > 0 or above > 47
+    weights = trainer.model.weights()
+    assert torch.equal(weights.lam(below), before[0])
+    assert torch.equal(weights.alpha(below), before[1])
+
+
+@pytest.mark.parametrize("engine", ["direct", "quick", "packed"])
 def test_only_what_is_done_at_higher_noise_levels_is_trained(make_trainer, engine):
     model = td.DEAL(features=16)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -354,3 +369,28 @@ def test_the_report_is_the_mean_of_its_steps(make_trainer):
         assert report.loss == pytest.approx(sum(float(o.loss.detach()) for o in seen) / 4, rel=1e-5)
         error = sum(float(o.error) for o in seen) / 4 / 16**2
         assert report.psnr == pytest.approx(-10 * math.log10(error), rel=1e-5)
+
+
+def test_a_run_that_fails_at_its_first_step_leaves_its_folder_to_the_next(make_trainer, monkeypatch):
+    trainer = make_trainer(validated=True, model=td.DEAL(features=4), started_from="elsewhere")
+    monkeypatch.setattr(Trainer, "_step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.run()
+    monkeypatch.undo()
+    make_trainer(validated=True, model=td.DEAL(features=4), started_from="elsewhere").run(until=1)
+
+
+def test_the_start_is_the_best_until_others_are_better(make_trainer):
+    model = td.DEAL(features=4)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = make_trainer(validated=True, model=model, started_from="elsewhere")
+    trainer.run(until=2)
+    assert trainer.state.best_step == 0
+    assert_same_tensors(td.load(trainer.folder / BEST).state_dict(), start)
+
+
+def test_without_validation_images_the_start_is_not_called_the_best(make_trainer):
+    trainer = make_trainer(model=td.DEAL(features=4), started_from="elsewhere")
+    trainer.run(until=2)
+    assert trainer.state.best_step is None
+    assert not (trainer.folder / BEST).exists()

@@ -69,13 +69,21 @@ def server(*options: str) -> Iterator[ServerProcess]:
             if address is None:
                 raise Unavailable("deal serve did not begin")
             with httpx.Client(base_url=address.group(), timeout=30) as http:
-                _wait_for(lambda: http.get("/health").status_code == 200, "deal serve was not ready")
+                _wait_for(lambda: _is_ready(http, httpx.TransportError), "deal serve was not ready")
                 yield ServerProcess(address.group(), process, http)
             process.send_signal(signal.SIGTERM)
             if process.wait(END_SECONDS) != 0:
                 raise ValueError(f"deal serve ended with code {process.returncode}")
         finally:
             process.kill()
+
+
+def _is_ready(http: Any, refused: type[Exception]) -> bool:
+    """It names its address a moment before it listens there."""
+    try:
+        return http.get("/health").status_code == 200
+    except refused:
+        return False
 
 
 def _wait_for(condition: Callable[[], bool], words: str) -> None:

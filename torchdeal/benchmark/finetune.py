@@ -5,6 +5,7 @@ Without a folder of pictures they are simulated ones of a microscope.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ from torchdeal.model import DEAL
 from torchdeal.operators import Identity
 from torchdeal.reconstruct import reconstruct
 from torchdeal.training import Config, Trainer, parse_config, read_config, read_images
-from torchdeal.training.data import SUFFIXES, ImageSet, read_pictures
+from torchdeal.training.data import KINDS, SUFFIXES, ImageSet, read_pictures
 from torchdeal.training.folder import BEST, CHECKPOINT
 from torchdeal.training.report import Event, Example
 from torchdeal.training.state import RunState, read_progress
@@ -51,8 +52,8 @@ PROTOCOL = (
     f"The files of a folder, by name: the first {SHARES[0]:.0%} are trained on, the next {SHARES[1]:.0%} choose the "
     f"best weights, the others are the test. Simulated microscopy are {COUNT} pictures of {SIDE} x {SIDE}. Of larger "
     f"test pictures it is the middle {SIDE} x {SIDE}. Settings of configs/{CONFIGS['cuda']} on a GPU, of "
-    f"configs/{CONFIGS['cpu']} on a CPU, as many steps as fit into the time that is given; the loss is that with which "
-    "the weights were made. White noise, the same before and after."
+    f"configs/{CONFIGS['cpu']} on a CPU, about as many steps as fit into the time that is given; the loss is that with "
+    "which the weights were made. White noise, the same before and after."
 )
 EXPLAINED = (
     "Mean PSNR in dB before and after, and the gain: its mean, in brackets the 95 % interval of that by resampling the "
@@ -68,16 +69,18 @@ class FineTuning:
 
     def settings(self, options: BenchmarkOptions) -> dict[str, Any]:
         """Of the protocol."""
-        return {"protocol": PROTOCOL, "quick": options.quick, "limit": options.limit}
+        names = ("quick", "limit", "tolerance", "max_iterations")
+        return {"protocol": PROTOCOL, **{name: getattr(options, name) for name in names}}
 
     def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """Add what is missing."""
         start = options.model or START
         model, name = load(start), Path(start).stem
+        config = fitting_config(options.device, model, start, options.quick)
         folder = _pictures(options)
         title = folder.resolve().name
         train, validation, test = split(_listed(folder))
-        config = fitting_config(options.device, model, start, options.quick)
+        digest = _digest(start, [*train, *validation, *test])
         shown = {title: _clean(test, folder, model, options), **_others(title, model, options, say)}
         cells = {}
         for pictures, images in shown.items():
@@ -85,12 +88,14 @@ class FineTuning:
                 cell = f"{title}, {name}: {pictures}, sigma {sigma:g}"
                 cells[cell] = images, sigma
                 place = {"trained on": title, "from": name, "tested on": pictures, "noise": f"sigma {sigma:g}"}
-                results.cells[cell] = {"table": "Fine-tuning", "column": cell, **place}
+                if results.cells.get(cell, {}).get("digest", digest) != digest:
+                    raise ValueError(f"{cell} was measured with other pictures or weights before: take another --out")
+                results.cells[cell] = {"table": "Fine-tuning", "column": cell, **place, "digest": digest}
         results.weights.setdefault(BEFORE, {})[name] = checksum(start)
         _measure(results, BEFORE, cells, model.to(options.device), options, save, say)
         if all(len(results.select(cell, AFTER)) == len(images) for cell, (images, _) in cells.items()):
             return
-        run = FineTuningRun(config, options.out / "runs" / f"{title}, {name}", start, train, validation)
+        run = FineTuningRun(config, options.out / "runs" / f"{title}, {name}, {digest}", start, train, validation)
         best, told = run.trained(options, say)
         results.weights.setdefault(AFTER, {})[f"{title}, {name}"] = checksum(best)
         for cell in cells:
@@ -155,12 +160,11 @@ class FineTuningRun:
         state = _made(trainer)
         minutes = state.seconds / 60
         told = {"steps": state.step, "minutes": minutes, "best_step": state.best_step, "files": len(self.train)}
-        return self.folder / BEST, told
+        return self.folder / BEST, {**told, "seconds": options.seconds}
 
     def _trainer(self, folder: Path, images: ImageSet, steps: int, say: Say) -> Trainer:
-        settings = replace(
-            self.config.run, report_every=max(1, steps // 10), validate_every=max(1, steps // 4), save_every=10**9
-        )
+        often, seldom = max(1, steps // 10), max(1, steps // 4)
+        settings = replace(self.config.run, report_every=often, validate_every=seldom, save_every=often)
         config = replace(self.config, optimiser=replace(self.config.optimiser, steps=steps), run=settings)
         smallest = DEAL(config.model.channels, config.model.boundary, 1).min_size
         validation = Validation(self.validation, config.model.channels, smallest, config.task)
@@ -209,12 +213,24 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
+def _digest(start: str, paths: Sequence[Path]) -> str:
+    """Tells these weights and pictures from others of the same name."""
+    found = hashlib.sha256(checksum(start).encode())
+    for path in paths:
+        found.update(f"{path.name} {path.stat().st_size}\n".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()[:8]
+
+
 def _others(title: str, model: DEAL, options: BenchmarkOptions, say: Say) -> dict[str, dict[str, Tensor]]:
     """Ordinary pictures: those of a folder, or of scikit-image where it is installed."""
     if options.also and options.also.resolve().name == title:
         raise ValueError(f"{options.also}: --also has the name of the folder that is trained on; rename one")
     if options.also:
-        return {options.also.resolve().name: _clean(_listed(options.also), options.also, model, options)}
+        pictures = _clean(_listed(options.also), options.also, model, options)
+        if not pictures:
+            raise ValueError(f"{options.also}: no {KINDS} pictures; give another folder by --also")
+        return {options.also.resolve().name: pictures}
     try:
         pictures = {name: bundled_picture(name) for name in options.images_at_most(ORDINARY)}
     except Unavailable as error:

@@ -30,8 +30,9 @@ def memory_for(what: str) -> Iterator[None]:
 def out_of_memory(error: BaseException, what: str) -> OutOfMemoryError:
     asked = ASKED.search(str(error))
     size = f" ({_readable(*asked.groups())} were asked for)" if asked else ""
-    elsewhere = "--device cpu, " if re.search("CUDA|cuFFT|MPS", str(error)) else ""
-    return OutOfMemoryError(f"not enough memory {what}{size}: use {elsewhere}a smaller input, or a part of it")
+    elsewhere = "--device cpu, " if re.search("CUDA|cuFFT|MPS|engine", str(error)) else ""
+    cause = " (or cuDNN does not work here)" if "engine" in str(error) else ""
+    return OutOfMemoryError(f"not enough memory {what}{size}{cause}: use {elsewhere}a smaller input, or a part of it")
 
 
 def _readable(number: str, unit: str) -> str:

@@ -89,7 +89,8 @@ class Solved:
     def without_problem(self) -> Solved:
         """What a report needs: the image, and how the run went."""
         of_run = {item.name: getattr(self.solution, item.name) for item in fields(Solution)}
-        problem = replace(self.problem, y=self.problem.y[:0], H=Identity(), noise_kind=None, start=None)
+        nothing = self.problem.y.new_empty(0, *self.problem.y.shape[1:])  # a slice would keep all of it
+        problem = replace(self.problem, y=nothing, H=Identity(), noise_kind=None, start=None)
         return replace(self, problem=problem, solution=Solution(**of_run))
 
     def without_images(self) -> Solved:

@@ -203,17 +203,28 @@ class Combination(Operator):
 
     def _of_samples(self, samples: Tensor) -> Operator | None:
         """Made of the same parts for these samples."""
-        found = {part: part.of_samples(samples) for part in self.parts()}
+        found = {id(part): restricted(part, samples) for part in self.parts()}
         if None in found.values():
             return None
         some = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, tuple):
-                setattr(some, name, tuple(found.get(part, part) for part in value))
+                setattr(some, name, tuple(found.get(id(part), part) for part in value))
             elif isinstance(value, Operator):
-                setattr(some, name, found[value])
+                setattr(some, name, found[id(value)])
         some.batch = self.batch and len(samples)
         return some
+
+
+def restricted(operator: Operator, samples: Tensor) -> Operator | None:
+    """`operator.of_samples(samples)`; raises ValueError where its `batch` is not that of these samples."""
+    some = operator.of_samples(samples)
+    if some is not None and some.batch not in (None, len(samples)):
+        raise ValueError(
+            f"{operator.known_as()}: of_samples, asked for {len(samples)} samples, returned an operator for a batch of "
+            f"{some.batch}: set `batch` of what it returns, too"
+        )
+    return some
 
 
 class Compose(Combination):
@@ -289,6 +300,8 @@ class Weighted(Combination):
             self.batch = len(self.weight)
 
     def _of_samples(self, samples: Tensor) -> Operator | None:
+        if self.measurement_shape is None and not self._weighs_each and len(self.weight) > 1:
+            return None  # these weights may be those of the samples
         some = super()._of_samples(samples)
         if isinstance(some, Weighted) and self._weighs_each:
             some.weight = self.weight[samples]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdeal.operators.base import Operator
+from torchdeal.operators.base import Operator, restricted
 
 FORWARD, ADJOINT, NORMAL = "forward operator", "adjoint", "normal"
 
@@ -24,6 +24,8 @@ class Checked(Operator):
         operator: what is checked.
         like: an image, or measurements, on the device where it is applied.
     """
+
+    of_some = False  # whether `of_samples` has returned it
 
     def __init__(self, operator: Operator, like: Tensor):
         self.operator = operator
@@ -48,11 +50,11 @@ class Checked(Operator):
         return self._checked(NORMAL, self.operator.normal(x), x)
 
     def of_samples(self, samples: Tensor) -> Operator | None:
-        operator = self.operator.of_samples(samples)
+        operator = restricted(self.operator, samples)
         if operator is None:
             return None
         some = copy.copy(self)  # what was nonfinite is noted in the same place
-        some.operator, some.batch = operator, operator.batch
+        some.operator, some.batch, some.of_some = operator, operator.batch, True
         return some
 
     def normal_symbol(self, like: Tensor) -> Tensor | None:
@@ -71,6 +73,11 @@ class Checked(Operator):
         wrong = _what_is_wrong(result, given)
         if wrong:
             raise TypeError(f"{self.known_as()}: the {what} returned {wrong}")
+        if self.of_some and len(result) != len(given):
+            raise ValueError(
+                f"{self.known_as()}: the {what} returned a batch of {len(result)} for one of {len(given)}: if it has "
+                "tensors for each sample, of_samples must return a copy that has those of the samples alone"
+            )
         self.nonfinite[what].logical_or_(~torch.isfinite(result).all() & torch.isfinite(given).all())
         return result
 

@@ -62,23 +62,29 @@ def attempt(
     solve: Callable[[Sequence[Item]], Sequence[Answer]],
     items: Sequence[Item],
     halved: Callable[[int], object] = lambda half: None,
+    *,
+    all_or_none: bool = False,
 ) -> list[Answer | Exception]:
     """Answers for items of one kind, with the error of an item in place of an answer.
 
     Where `solve` raises, each of them is solved alone, so that one that is broken fails alone; where memory runs out,
-    they are solved in two halves, and `halved` is told of how many.
+    they are solved in two halves, and `halved` is told of how many. Where `all_or_none` are wanted, an error is raised,
+    unless halves help.
     """
     try:
         return list(solve(items))
     except Exception as error:
+        short = is_out_of_memory(error)  # the error itself holds on to all that memory: it ends here
+        if all_or_none and not (short and len(items) > 1):
+            raise
         if len(items) == 1:
             return [error]
-        short = is_out_of_memory(error)  # the error itself holds on to all that memory: it ends here
     if not short:
         return [answer for item in items for answer in attempt(solve, [item], halved)]
     half = len(items) // 2
     halved(half)
-    return attempt(solve, items[:half], halved) + attempt(solve, items[half:], halved)
+    parts = items[:half], items[half:]
+    return [answer for part in parts for answer in attempt(solve, part, halved, all_or_none=all_or_none)]
 
 
 class Batches(Generic[Item, Answer]):

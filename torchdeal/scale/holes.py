@@ -27,4 +27,4 @@ def holes_of(mask: Source, size: tuple[int, int]) -> Holes:
     if not any(known(part.core).any() for part in parts):
         raise ValueError(f"{mask.name}: the mask is black: no pixel is known")
     radius = max(hole_radius(known(part.read), part.core.within(part.read)) for part in parts)
-    return Holes(known, radius, f"mask {mask.identity or mask.name}", size)
+    return Holes(known, f"mask {mask.identity or mask.name}", size, radius)

@@ -69,9 +69,9 @@ class Holes(LocalOperator):
     """Inpainting: what is known, by a function that reads it for a part of the image, bool `(h, w)`."""
 
     known: Callable[[Box], np.ndarray]
+    name: str  # which mask
+    size: tuple[int, int]  # of all of it
     support: int = 0  # see `hole_radius`
-    name: str = "mask"  # which mask
-    size: tuple[int, int] = (0, 0)  # of all of it
 
     def on(self, *boxes: Box) -> Operator:
         known = np.stack([self._known(box) for box in boxes])
@@ -104,7 +104,7 @@ def local(H: Operator | LocalOperator) -> LocalOperator:
                 raise ValueError("the mask is black: no pixel is known")
             name = hashlib.sha256(known.tobytes()).hexdigest()[:16]
             height, width = known.shape
-            return Holes(lambda box: known[box.slices], hole_radius(known), f"mask {name}", (height, width))
+            return Holes(lambda box: known[box.slices], f"mask {name}", (height, width), hole_radius(known))
         raise ValueError("a mask can be cut into tiles if it is (H, W) and says known or missing")
     if isinstance(H, Blur):
         _check_boundary(H)

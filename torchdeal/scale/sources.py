@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,13 +98,25 @@ def _opened(path: Path) -> Source:
 
 def identity_of(path: Path) -> dict[str, Any]:
     """What tells a file, or a folder with all files in it, from what it is later if somebody changes it."""
-    files_in_it = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     found, size = hashlib.sha256(), 0
-    for file in files_in_it:
-        status = file.stat()
-        found.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    for name, status in sorted(_files_in(path)) if path.is_dir() else [(".", path.stat())]:
+        found.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
         size += status.st_size
     return {"input": str(path.resolve()), "bytes": size, "files": found.hexdigest()[:16]}
+
+
+def _files_in(folder: Path, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Names and sizes; each is asked for once, since a store may have millions of files on another machine.
+
+    Not what desktops and file systems hide there; Zarr's own names begin with a dot and a z.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{within}{entry.name}"
+            if entry.is_dir():
+                yield from _files_in(Path(entry.path), f"{name}/")
+            elif not entry.name.startswith(".") or entry.name.startswith(".z"):
+                yield name, entry.stat()
 
 
 def of_array(array: Any) -> Source:

@@ -94,13 +94,8 @@ def solve_tiles(
         cores = [part[tile.core.within(tile.read).slices] for part, tile in zip(pixels, tiles, strict=True)]
         return [(core, TileRun(Status.CONVERGED, 0.0, 0, 0)) for core in cores]
     parts = list(zip(pixels, tiles, strict=True))
-    return [_or_raised(answer) for answer in attempt(lambda some: _solved_together(some, shared, callback), parts)]
-
-
-def _or_raised(answer: tuple[np.ndarray, TileRun] | Exception) -> tuple[np.ndarray, TileRun]:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    found = attempt(lambda some: _solved_together(some, shared, callback), parts, all_or_none=True)
+    return [answer for answer in found if not isinstance(answer, Exception)]  # none is
 
 
 def _solved_together(

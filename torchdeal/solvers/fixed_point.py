@@ -145,7 +145,7 @@ def solve_fixed_point(
             (samples,) = active.nonzero()
             if (smaller := part(torch.from_numpy(samples))) is not None:
                 here.keep(samples)
-                linearise, rough = smaller.precise, smaller.rough
+                linearise, rough = smaller.precise, rough and smaller.rough
         accurate = phases.closing_in | (left < ENOUGH)  # the last steps at least, so that there is an estimate
         precise = not phases.all_far or bool((active & accurate).any())
         system = linearise(here.x) if precise or rough is None else rough(here.x)
@@ -154,7 +154,8 @@ def solve_fixed_point(
         cg_iterations += now.cg_iterations
         estimate.update(now, active, cautious=not system.well_conditioned)
         momentum.over |= phases.update(now, estimate)
-        given_up = settling.given_up(iteration, here.whole(now.image), phases.active, patient=system.well_conditioned)
+        image = here.whole(now.image) if settling.looks_at(iteration) else now.image
+        given_up = settling.given_up(iteration, image, phases.active, patient=system.well_conditioned)
         if given_up.any():
             estimate.relative = np.where(given_up, host_array(settling.distance), estimate.relative)
             phases.give_up(given_up)

@@ -45,13 +45,17 @@ class Settling:
         self._seen: Tensor | None = None
         self._moved = torch.full((samples,), torch.inf)
 
+    def looks_at(self, iteration: int) -> bool:
+        """Whether the image of this iteration matters."""
+        return iteration % LOOK_EVERY == 0
+
     def given_up(self, iteration: int, image: Tensor, active: np.ndarray, *, patient: bool = True) -> np.ndarray:
         """The samples that will not settle within about as many iterations as they had, `(B,)`.
 
         Not `patient`, where the system is ill-conditioned: those that do not settle at once.
         """
         none = np.zeros(len(active), dtype=bool)
-        if iteration % LOOK_EVERY:
+        if not self.looks_at(iteration):
             return none
         before, self._seen = self._seen, image.clone()
         if before is None:

@@ -26,13 +26,22 @@ def adam(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
 def restrict(model: DEAL, above: float) -> list[tuple[nn.Parameter, Tensor]]:
     """Leave only what decides on noise levels above this one to be trained: knots of the splines in sigma.
 
+    A knot is part of the piece before it, too: that must begin at this level or above.
+
     Returns these parameters, each with 1 at knots that are trained and 0 at the others, for their gradients.
     """
     if above < 0:
         return []
     model.requires_grad_(False)
-    chosen = [model.kappa.requires_grad_(True), model.scaling.requires_grad_(True)]
-    return [(values, (sigma_knots(values) > above).to(values).expand_as(values)) for values in chosen]
+    chosen = [model.kappa, model.scaling]
+    for values in chosen:
+        values.requires_grad_(True)
+    return [(values, _trained_knots(values, above).to(values).expand_as(values)) for values in chosen]
+
+
+def _trained_knots(values: Tensor, above: float) -> Tensor:
+    knots = sigma_knots(values)
+    return torch.cat([knots.new_zeros(1, dtype=torch.bool), knots[:-1] >= above])
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

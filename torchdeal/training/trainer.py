@@ -106,6 +106,7 @@ class Trainer:
         self.tally = Tally(self.device)
         self.stop_reason: str | None = None
         self.owns_folder = False  # what is in it was made by this run
+        self.unsaved_best: DEAL | None = None  # those of the start, until something else is saved
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint of the same settings; only the number of steps may be another."""
@@ -139,7 +140,7 @@ class Trainer:
         before = self.state.seconds
         settings = self.config.run
         with _stopped_by_signals(self), _working_in(self.stream):
-            if self.state.started_from and not self.state.step and self.state.best_step is None:
+            if self.validation and self.state.started_from and not self.state.step and self.state.best_step is None:
                 self._validate()  # so that it is seen what is gained, and nothing worse is called the best
             while self.state.step < end and not self._should_stop(started, seconds):
                 batch, result = self._step(self.state.step)
@@ -167,7 +168,10 @@ class Trainer:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser, self.model) | pool
-        self._save_weights(self.folder / LAST)
+        self._save_weights(self.folder / LAST, self.average)
+        if self.unsaved_best is not None:
+            self._save_weights(self.folder / BEST, self.unsaved_best)
+            self.unsaved_best = None
         save_checkpoint(self.folder / CHECKPOINT, tensors, self.state, dataclasses.asdict(self.config))
 
     def _step(self, step: int) -> tuple[Batch, StepResult]:
@@ -272,15 +276,18 @@ class Trainer:
         best = mean is None or before is None or math.isnan(before) or mean > before
         if best:
             self.state = replace(self.state, best_psnr=mean, best_step=step)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._save_weights(self.folder / BEST)
+            # A first step that fails, for want of memory, say, should leave the folder to the next try.
+            self.unsaved_best = copy.deepcopy(self.average) if step == 0 else None
+            if step:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._save_weights(self.folder / BEST, self.average)
         if scores:
             self._log({"validation": {"step": step, "scores": [dataclasses.asdict(score) for score in scores]}})
             self.listener(Validated(step, scores, best))
 
-    def _save_weights(self, path: Path) -> None:
+    def _save_weights(self, path: Path, weights: DEAL) -> None:
         with writing(path):
-            save(self.average, path, {"training": json.dumps(self.card())})
+            save(weights, path, {"training": json.dumps(self.card())})
 
     def card(self) -> dict:
         """How the weights came about."""

@@ -137,7 +137,7 @@ def _smallest_graph() -> torch.cuda.CUDAGraph:
 
 def _copied(output: Any) -> Any:
     """Of a graph: what it leaves in its memory, the next graph of the stream may use for something else."""
-    if isinstance(output, tuple):
+    if type(output) is tuple:
         return tuple(_copied(part) for part in output)
     return output.clone() if isinstance(output, Tensor) else output
 

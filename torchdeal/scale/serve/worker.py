@@ -130,20 +130,25 @@ class Worker:
 
     def _solve(self, batch: Sequence[Order]) -> None:
         """All at once; if that fails, in parts, so that one picture cannot spoil it for the others."""
-        for order, outcome in zip(batch, attempt(self._outcomes, batch), strict=True):
+        for order, outcome in zip(batch, attempt(self._answered, batch), strict=True):
             if isinstance(outcome, Exception):
                 _fail(order, outcome)
-            elif outcome is None:
-                order.done.cancel()
-            else:
-                _give(order, outcome)
 
-    def _outcomes(self, batch: Sequence[Order]) -> Sequence[Finished | None]:
-        """None where nobody waits for any of them."""
+    def _answered(self, batch: Sequence[Order]) -> Sequence[Finished | None]:
+        """What they were given, at once; None where nobody waits for any of them."""
         try:
-            return self._finished(batch)
+            finished = self._finished(batch)
         except CancelledError:
+            for order in batch:
+                order.done.cancel()
             return [None] * len(batch)
+        except Exception as error:
+            if len(batch) > 1:
+                log.info("a batch of %d failed, it is tried in parts: %s", len(batch), error)
+            raise
+        for order, outcome in zip(batch, finished, strict=True):
+            _give(order, outcome)
+        return finished
 
     def _finished(self, batch: Sequence[Order]) -> list[Finished]:
         started, unwanted = time.monotonic(), _Unwanted(batch)
@@ -209,7 +214,7 @@ def _pose(order: Order) -> bool:
 
 def _fail(order: Order, error: Exception) -> None:
     if not is_foreseeable(error):
-        log.exception("a picture could not be solved")
+        log.error("a picture could not be solved", exc_info=error)
     if order.done.set_running_or_notify_cancel():
         order.done.set_exception(error)
 
