@@ -41,6 +41,7 @@ HALOS = (0, 4, 8, 12, 16, 20, 24, 28, 32, 40)
 STRICT, MOST_ITERATIONS = 1e-5, 300
 ENDED = 1e-4  # from the fixed point: what rounding leaves of the strict tolerance, at most
 SIGMAS = (5, 15, 25, 50)
+QUICK_METHODS, QUICK_SIGMAS = ("deal-light",), (25,)
 PROTOCOL = (
     f"Crops of {SIDE} x {SIDE} pixels from the middle of pictures of scikit-image, with white noise (seed 0). The crop "
     f"is solved, and the {SIDE - 2 * FRAME} x {SIDE - 2 * FRAME} pixels in its middle alone, with the sigma and lam of "
@@ -68,10 +69,11 @@ class Reach:
 
     def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """Add what is missing."""
-        cells = {f"{name}, sigma {sigma:g}": (name, sigma) for name in OPERATORS for sigma in options.sigmas or SIGMAS}
+        sigmas = options.sigmas or (QUICK_SIGMAS if options.quick else SIGMAS)
+        cells = {f"{name}, sigma {sigma:g}": (name, sigma) for name in OPERATORS for sigma in sigmas}
         pictures = list_images(options.images) if options.images else PICTURES
         chosen = options.chosen(list(cells))
-        for method in options.methods or METHODS:
+        for method in options.methods or (QUICK_METHODS if options.quick else METHODS):
             if method not in METHODS:
                 raise Unavailable(f"there is no method {method} here; choose from {', '.join(METHODS)}")
             weights = METHODS[method]
