@@ -43,7 +43,7 @@ SIDE, SOLVED, SIGMA = 16384, 2, 25.0  # of the large picture: its side, the tile
 SIDES, TILE, GROWTH_SIGMA = (192, 384, 768), 64, 5.0  # of the pictures whose time is compared
 EQUAL_SIDE, EQUAL_TILE = 160, 64
 EQUAL = {"denoising": (5, 15, 25, 50), "blur": (5,), "inpainting": (5,), "upscaling": (5,)}  # and their noise
-QUICK = {"side": 512, "sides": (96, 128), "equal": 96}
+QUICK = {"side": 256, "sides": (96, 128), "equal": 96, "problems": ("denoising", "inpainting")}
 MOST_SECONDS = 7200.0
 MIB = 2**20
 PROTOCOL = "The light weights, and the camera man of scikit-image, as often as it takes, mirrored, with white noise."
@@ -63,7 +63,8 @@ class Large:
         if options.device != "cpu":
             raise Unavailable("memory and time are those of the CPU: use --device cpu")
         results.weights[METHOD] = {WEIGHTS: checksum(WEIGHTS)}
-        equal = {f"equal, {name}, sigma {sigma:g}": (name, sigma) for name in EQUAL for sigma in EQUAL[name]}
+        names = QUICK["problems"] if options.quick else EQUAL
+        equal = {f"equal, {name}, sigma {sigma:g}": (name, sigma) for name in names for sigma in EQUAL[name]}
         growth = {f"growth, {side} x {side}": side for side in (QUICK["sides"] if options.quick else SIDES)}
         side = QUICK["side"] if options.quick else SIDE
         whole = f"memory, {side} x {side}"
