@@ -222,46 +222,6 @@ def test_a_replay_sees_new_inputs():
             assert torch.equal(second, fresh.penalty(x, masks[1], precise=False))
 
 
-def test_results_of_a_graph_survive_other_graphs():
-    """All graphs of a thread compute in the same memory."""
-    first, second = Replays(), Replays()
-    x = torch.arange(1000.0, device="cuda")
-
-    def busy(x):  # takes and gives back memory of many sizes
-        for _ in range(4):
-            x = torch.cat([x, x]).sqrt().cumsum(0)[: len(x)] / len(x)
-        return x
-
-    def several(x):
-        return x + 1, 2 * x, (x * x).sum()
-
-    for _ in range(3):
-        first.run("busy", busy, x)
-    for _ in range(3):
-        found = second.run("several", several, x)
-        expected = [value.clone() for value in found]
-        for _ in range(3):
-            first.run("busy", busy, x)
-        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-    assert torch.equal(found[1], 2 * x)
-
-
-def test_a_capture_that_fails_does_not_spoil_the_next():
-    replays, x = Replays(), torch.ones(100, device="cuda")
-
-    def waits(x):
-        return x * float(x.sum())  # which a graph cannot
-
-    replays.run("waits", waits, x)
-    with pytest.warns(UserWarning, match="without a CUDA graph"):
-        assert float(replays.run("waits", waits, x)[0]) == 100
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            assert float(replays.run("other", torch.square, 2 * x)[0]) == 4
-        torch.cuda.empty_cache()
-
-
 @pytest.mark.parametrize("sigma", [5, 25])
 def test_packed_and_direct_reconstructions_agree(sigma):
     y = noisy(picture(size=50), sigma).cuda()
