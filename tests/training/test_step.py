@@ -136,9 +136,24 @@ def test_the_contraction_is_the_spectral_radius_of_the_jacobian(monkeypatch):
     jacobian = torch.cat([image(fixed + step) - image(fixed) for step in steps]).flatten(1) / 1e-6
     radius = float(torch.linalg.eigvals(jacobian).abs().max())
     before = fixed + 1e-6 * torch.rand_like(fixed)
-    found = squared_contraction(engine, before, engine.step(before, equation)[0], equation)
+    found, _ = squared_contraction(engine, before, engine.step(before, equation)[0], equation)
     assert float(found.detach().sqrt()) == pytest.approx(radius, rel=0.002)
     assert radius > 0.05
+
+
+def test_power_iterations_go_on_from_a_direction_that_is_remembered(monkeypatch):
+    monkeypatch.setattr("torchdeal.training.step.FINITE_STEP", 1e-4)
+    monkeypatch.setattr("torchdeal.training.engine.EXACT", 1e-11)
+    _, engine, equation, fixed = near_the_fixed_point("direct", 8)
+    before = fixed + 1e-3 * torch.rand_like(fixed)
+    x = engine.step(before, equation)[0].detach()
+    found, v = torch.zeros(1), torch.zeros_like(before)  # 0: there was none
+    for _ in range(6):
+        found, v = squared_contraction(engine, before, x, equation, v)
+    monkeypatch.setattr("torchdeal.training.step.POWER_ITERATIONS", 12)
+    at_once, of_once = squared_contraction(engine, before, x, equation)
+    assert relative(found.detach(), at_once.detach()) < 1e-6
+    assert relative(v, of_once) < 1e-4
 
 
 @pytest.mark.parametrize("engine", ["direct", "packed"])
@@ -159,7 +174,7 @@ def test_the_gradient_of_the_contraction(engine, monkeypatch):
 
     chosen.step = recorded
     chosen.track(model.constrained())
-    squared_contraction(chosen, before, step(before, equation)[0], equation).sum().backward()
+    squared_contraction(chosen, before, step(before, equation)[0], equation)[0].sum().backward()
     v = directions[-1]
     assert relative(v.norm(), FINITE_STEP * before.norm()) < 1e-9
 

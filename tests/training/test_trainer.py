@@ -157,6 +157,37 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(make_trainer, engine):
     assert not torch.equal(stopped.model.kappa, resumed.model.kappa)
 
 
+def test_directions_that_are_remembered_go_into_the_checkpoint(make_trainer):
+    # 3 slots and every second step: batches whose first visit finds a direction, and others whose second does
+    options = {"engine": "packed", "loss": {"slowness": 1.0, "contraction": 0.0, "remember": True, "occasional": 2}}
+    options["iterations"] = {"visits": 4}
+    whole, stopped, resumed = (make_trainer(name, **options) for name in ("whole", "stopped", "resumed"))
+    whole.run(until=12)
+    stopped.run(until=7)
+    assert stopped.directions
+    resumed.resume(checkpoint(stopped))
+    assert_same_tensors(*({str(k): v for k, v in trainer.directions.items()} for trainer in (stopped, resumed)))
+    resumed.run(until=12)
+    assert_same_state(whole, resumed)
+    forgetful = make_trainer("forgetful", **{**options, "loss": {**options["loss"], "remember": False}})
+    forgetful.run(until=12)
+    assert not forgetful.directions
+    assert not torch.equal(forgetful.model.kappa, whole.model.kappa)
+
+
+def test_the_direction_of_another_batch_is_forgotten(make_trainer):
+    loss = {"slowness": 1.0, "remember": True, "occasional": 2}
+    trainer = make_trainer(engine="packed", loss=loss, iterations={"pool": 3, "visits": 1})
+    seen = []
+    update = trainer._update
+    trainer._update = lambda batch, before, direction, occasional: (
+        seen.append(float(direction.abs().max())) or update(batch, before, direction, occasional)
+    )
+    trainer.run(until=9)
+    assert trainer.directions
+    assert seen == 9 * [0.0]  # each visit is the first one of its batch
+
+
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(make_trainer):
     whole = make_trainer("whole", engine="packed")
     whole.run(until=10)

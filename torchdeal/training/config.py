@@ -140,6 +140,7 @@ class LossConfig:
     gamma: float = setting(1e-4, "at least 0", lambda value: 0 <= value < math.inf)
     slowness: float = setting(0.0, "at least 0", lambda value: 0 <= value < math.inf)
     contraction: float = setting(0.8, "at least 0 and below 1", lambda value: 0 <= value < 1)  # that is good enough
+    remember: bool = False  # whether q is looked for where an earlier visit of the batch found it: a sharper penalty
     occasional: int = count(4)  # the second and the last term in one of so many steps, and as many times as large
 
 

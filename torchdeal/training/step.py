@@ -29,6 +29,7 @@ class StepResult:
     error: Tensor  # `||x_K - x||^2`, mean over the batch
     x: Tensor  # x_K
     contraction: Tensor | None  # of T, mean over the batch; None where it was not asked for
+    direction: Tensor | None = None  # what T shrinks least, as far as it was found
 
 
 class TrainingStep(nn.Module):
@@ -61,8 +62,12 @@ class TrainingStep(nn.Module):
         b = batch.operator.adjoint(batch.measured)
         return iterate(engine, Equation(b, batch.operator, lam, alpha), start, iterations)
 
-    def forward(self, batch: Batch, before: Tensor, occasional: float = 1.0) -> StepResult:
+    def forward(
+        self, batch: Batch, before: Tensor, occasional: float = 1.0, direction: Tensor | None = None
+    ) -> StepResult:
         """The loss of the step from `before`.
+
+        `direction` is what an earlier visit of this batch found that T shrinks least; 0 where there was none.
 
         The terms that only some steps have, that of the masks and that of the contraction, are multiplied by
         `occasional`; 0 leaves them out.
@@ -75,16 +80,16 @@ class TrainingStep(nn.Module):
         x, mask = engine.step(before, equation)
         error = (x - batch.clean).square().sum() / len(x)
         loss = error + gamma * roughness(weights)
-        contraction = None
+        contraction = found = None
         if occasional:
             change = (engine.mask(x, alpha) - mask).square().sum() / len(x)
             loss = loss + occasional * gamma / self.model.features * change
         if occasional and self.config.slowness:
-            squared = squared_contraction(engine, before, x, equation)
+            squared, found = squared_contraction(engine, before, x, equation, direction)
             excess = (squared - self.config.contraction**2).clamp_min(0).mean()
             loss = loss + occasional * self.config.slowness * excess
             contraction = squared.detach().sqrt().mean()
-        return StepResult(loss, error.detach(), x.detach(), contraction)
+        return StepResult(loss, error.detach(), x.detach(), contraction, found)
 
     def take_cg_iterations(self) -> float:
         """Those of `approach` since the last time, mean over the batch."""
@@ -120,17 +125,20 @@ def iterate(engine: Engine, equation: Equation, start: Tensor | None, count: int
     return x
 
 
-def squared_contraction(engine: Engine, before: Tensor, x: Tensor, equation: Equation) -> Tensor:
-    """`||T(before + v) - T(before)||^2 / ||v||^2` per sample, differentiable, for the v that T shrinks least.
+def squared_contraction(
+    engine: Engine, before: Tensor, x: Tensor, equation: Equation, direction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`||T(before + v) - T(before)||^2 / ||v||^2` per sample, differentiable, for the v that T shrinks least; and v.
 
-    That v is found by power iterations, and is constant for the gradient. They start from the last step, where the
-    directions that T shrinks fast have died out already.
+    That v is found by power iterations, and is constant for the gradient. They start from the direction that was found
+    at an earlier visit, or else from the last step, where the directions that T shrinks fast have died out already.
 
     Args:
         engine: that tracks the weights.
         before: close to the fixed point.
         x: `T(before)`, with its gradient.
         equation: what T solves.
+        direction: from an earlier visit; samples for which it is 0 have none.
     """
 
     def scaled(direction: Tensor) -> Tensor:
@@ -143,10 +151,14 @@ def squared_contraction(engine: Engine, before: Tensor, x: Tensor, equation: Equ
         return engine.step(before + v, equation, start=x.detach())[0] - x
 
     with torch.no_grad():
-        v = scaled(x - before + NEVER_ZERO * (equation.b - x))
+        v = x - before + NEVER_ZERO * (equation.b - x)
+        if direction is not None:
+            v = torch.where(direction.square().sum((1, 2, 3), keepdim=True) > 0, direction, v)
+        v = scaled(v)
         for _ in range(POWER_ITERATIONS):
             v = scaled(moved(v))
-    return moved(v).square().sum((1, 2, 3)) / v.square().sum((1, 2, 3)).clamp_min(torch.finfo(v.dtype).tiny)
+    squared = moved(v).square().sum((1, 2, 3)) / v.square().sum((1, 2, 3)).clamp_min(torch.finfo(v.dtype).tiny)
+    return squared, v
 
 
 def roughness(weights: Weights) -> Tensor:

@@ -52,6 +52,7 @@ from torchdeal.training.step import StepResult, TrainingStep
 from torchdeal.training.validation import Validation
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]  # not on Windows
+POOL, DIRECTIONS = "pool", "direction"  # what a checkpoint calls them
 BAD_SHARE = 0.1  # of the steps between two reports whose gradient is not finite: more, and the run has diverged
 
 
@@ -102,6 +103,7 @@ class Trainer:
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.replays = Replays(self.stream) if self.stream and not self.distributed else None
         self.pool: dict[int, Tensor] = {}  # slot -> where its last visit ended
+        self.directions: dict[int, Tensor] = {}  # slot -> what T shrinks least there, as its last visit found
         self.state = RunState(processes=processes, started_from=started_from)
         self.tally = Tally(self.device)
         self.stop_reason: str | None = None
@@ -120,8 +122,8 @@ class Trainer:
             self.model.load_state_dict(_part(tensors, "model."))
             self.average.load_state_dict(_part(tensors, "average."))
             restore_optimiser(self.optimiser, self.model, tensors)
-            slots = _part(tensors, f"pool.{self.process}.")
-            self.pool = {int(slot): values.to(self.device) for slot, values in slots.items()}
+            self.pool = self._slots(tensors, POOL)
+            self.directions = self._slots(tensors, DIRECTIONS)
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"{path}: does not fit the model ({error})") from None
         self.state = state
@@ -183,25 +185,30 @@ class Trainer:
         self.tally.count_step(iterations)
         self._set_rates(step)
         every = self.config.loss.occasional
-        result = self._update(batch, before, float(every) if step % every == 0 else 0.0)
+        if seen.first:
+            self.directions.pop(seen.slot, None)  # that of another batch
+        direction = self.directions.get(seen.slot, torch.zeros_like(before))
+        result = self._update(batch, before, direction, float(every) if step % every == 0 else 0.0)
         # What is not finite starts again from zero: it would spoil the later visits as well.
         self.pool[seen.slot] = result.x.nan_to_num(0.0, 0.0, 0.0)
+        if self.config.loss.remember and result.direction is not None:
+            self.directions[seen.slot] = result.direction.nan_to_num(0.0, 0.0, 0.0)
         return batch, result
 
-    def _update(self, batch: Batch, before: Tensor, occasional: float) -> StepResult:
+    def _update(self, batch: Batch, before: Tensor, direction: Tensor, occasional: float) -> StepResult:
         """Change the weights; on a GPU, in denoising by one process, all of it is one CUDA graph."""
-        inputs = batch.clean, batch.measured, batch.sigma, before
+        inputs = batch.clean, batch.measured, batch.sigma, before, direction
 
-        def update(clean: Tensor, measured: Tensor, sigma: Tensor, before: Tensor) -> StepResult:
-            return self._changed(Batch(clean, batch.operator, measured, sigma), before, occasional)
+        def update(clean: Tensor, measured: Tensor, sigma: Tensor, before: Tensor, direction: Tensor) -> StepResult:
+            return self._changed(Batch(clean, batch.operator, measured, sigma), before, direction, occasional)
 
         if self.replays is None or not batch.operator.is_identity:
             return update(*inputs)
         return self.replays.run(occasional, update, *inputs)
 
-    def _changed(self, batch: Batch, before: Tensor, occasional: float) -> StepResult:
+    def _changed(self, batch: Batch, before: Tensor, direction: Tensor, occasional: float) -> StepResult:
         self.optimiser.zero_grad()
-        result = self.parallel_step(batch, before, occasional)
+        result = self.parallel_step(batch, before, occasional, direction)
         result.loss.backward()
         for parameter, trained in self.restricted:
             assert parameter.grad is not None
@@ -309,9 +316,18 @@ class Trainer:
                 "optimiser.clip; the last checkpoint is from before"
             )
 
+    def _slots(self, tensors: dict[str, Tensor], kind: str) -> dict[int, Tensor]:
+        """Those of this process in a checkpoint."""
+        slots = _part(tensors, f"{kind}.{self.process}.")
+        return {int(slot): values.to(self.device) for slot, values in slots.items()}
+
     def _gathered_pool(self) -> dict[str, Tensor]:
         """The pools of all processes, with their names; on the first process only."""
-        own = {f"pool.{self.process}.{slot}": values.cpu() for slot, values in self.pool.items()}
+        own = {
+            f"{kind}.{self.process}.{slot}": values.cpu()
+            for kind, slots in ((POOL, self.pool), (DIRECTIONS, self.directions))
+            for slot, values in slots.items()
+        }
         if not self.distributed:
             return own
         everyone: list[dict[str, Tensor]] | None = [{}] * dist.get_world_size() if self.is_main else None
