@@ -5,6 +5,7 @@ What was measured and what the paper reports never share a table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -38,6 +39,7 @@ LABELS = {  # of methods, for people; ours first
     "fbp": "Filtered back-projection",
 }
 OURS = "deal"
+STANDING = {"deal": "DEAL", "deal-rule": "DEAL with sigma and lam from the noise"}  # compared with the paper
 OURS_FIRST = [name for name in LABELS if name.startswith(OURS)]
 ON_CPU = ("bm3d", "nlm", "wavelets", "fbp")  # wherever the others run
 CONVERGED = "CONVERGED"
@@ -50,7 +52,8 @@ TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
 RUNS_TITLE = "How it ran"
 READING = [
     "PSNR is the mean over the images of a column; the best measured one is bold. Ours come first, then the others by "
-    "their means. Values of the paper have tables of their own.",
+    "their means. Where only some of the problems are measured yet, their number stands in place of the mean. Values "
+    "of the paper have tables of their own.",
     "Brackets hold 95 % intervals of the mean, found by resampling the images 2000 times. Two methods are compared "
     "image by image. The paper has no values of single images: there the interval is that of our mean, and is wide "
     "because images differ.",
@@ -124,7 +127,7 @@ class Standings:
         )
 
     def psnr(self, cells: Sequence[str]) -> Table:
-        """Means; the best are bold. The mean of some of the images does not compete, and says so."""
+        """Means; the best are bold. None where problems are missing: it could not be compared."""
         best = {
             cell: max((round(s.mean, 2) for s in self._scores(cell) if self._all(cell, s)), default=0) for cell in cells
         }
@@ -208,7 +211,7 @@ class Standings:
     def values_of_images(self, cell: str) -> Table:
         """PSNR of each image; of one that occurs several times the mean."""
         methods = [method for method in self.methods if self.score(cell, method)]
-        values = {method: image_means(self._of(cell, method)) for method in methods}
+        values = {method: self._whole_images(cell, method) for method in methods}
         images = dict.fromkeys(image for found in values.values() for image in found)
         if len(images) == 1:  # the table of means has it
             images = {}
@@ -217,6 +220,14 @@ class Standings:
             for image in images
         ]
         return Table(["image", *map(label, methods)], rows, f"PSNR of each image: {cell}")
+
+    def _whole_images(self, cell: str, method: str) -> dict[str, float]:
+        """Of those images of which no variant is missing that another method has."""
+        variants = {one: Counter(row.image for row in self._of(cell, one)) for one in self.methods}
+        means = image_means(self._of(cell, method)).items()
+        return {
+            image: mean for image, mean in means if variants[method][image] == max(v[image] for v in variants.values())
+        }
 
     def reasons(self) -> list[str]:
         """Why a method has no value, in one sentence for all cells with that reason."""
@@ -235,15 +246,18 @@ class Standings:
         return found + [f"{self.columns[cell]}: not measured." for cell in blank]
 
     def standing(self) -> list[str]:
-        """In how many columns we have at least what the paper has."""
-        scores = {cell: self.score(cell, OURS) for cell in self.columns}
+        """In how many columns we have at least what the paper has, by each way of choosing the parameters."""
+        return [line for method in STANDING if (line := self._standing_of(method))]
+
+    def _standing_of(self, method: str) -> str | None:
+        scores = {cell: self.score(cell, method) for cell in self.columns}
         pairs = [(s, self._papers(cell)) for cell, s in scores.items() if s and self._all(cell, s)]
         known = [(round(score.mean, 2), value) for score, value in pairs if value is not None]
         if not known:
-            return []
+            return None
         reached = sum(ours >= value for ours, value in known)
         source = "the public code" if self.by_public_code else "the paper"
-        return [f"DEAL has at least the value of {source} in {reached} of {len(known)} columns."]
+        return f"{STANDING[method]} has at least the value of {source} in {reached} of {len(known)} columns."
 
     def score(self, cell: str, method: str) -> CellScore | None:
         """None where nothing was measured."""
@@ -273,7 +287,7 @@ class Standings:
         if score is None:
             return ""
         if not self._all(cell, score):
-            return f"{score.mean:.2f} ({score.problems} of {self.wanted[cell]})"
+            return f"({score.problems} of {self.wanted[cell]})"
         return (Best if round(score.mean, 2) == best else str)(f"{score.mean:.2f}")
 
     def _ranked(self) -> list[str]:
