@@ -23,6 +23,7 @@ TOLERANCE, LIMIT = 1e-3, 150
 OTHERS = {
     "fixed_point.LOOSE": (0.2, 0.6),
     "fixed_point.ACCURATE": (0.1, 0.4),
+    "fixed_point.BOUNDED": (0.2, 0.6),
     "momentum.MOST": (0.0, 0.5, 0.9),
     "phases.ROUGH_UNTIL": (5e-4, 1e-2),
     "phases.EARLY": (1.0, 5.0),

@@ -86,6 +86,15 @@ def test_zero_boundary_allows_any_size(size):
 
 
 @pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_zeros(monkeypatch, channels, boundary):
+    """Their masks are the same everywhere, and found without transforms; in tiles of two sizes."""
+    monkeypatch.setattr(fft, "TILE", 17)
+    x = torch.zeros(2, channels, 40, 33, dtype=torch.float64)
+    compare(small_model(channels, boundary, features=5), x, torch.tensor([20.0, 5.0]), 1e-10)
+
+
+@pytest.mark.parametrize("boundary", Boundary)
 def test_fft_takes_any_memory_layout(boundary):
     x = torch.rand(40, 33, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).permute(3, 2, 1, 0)
     compare(small_model(3, boundary), x, torch.tensor([20.0, 5.0]), 1e-10)

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdeal.solvers import conjugate_gradient
+from torchdeal.solvers.cg import MIN_WINDOW
 
 
 def systems(batch, size, condition=100.0, dtype=torch.float64, seed=0):
@@ -169,6 +170,20 @@ def test_a_known_smallest_eigenvalue_bounds_the_error_and_saves_iterations(condi
     assert bool((error <= known.error).all())
     assert bool((known.error <= 1e-3 * known.x.norm(dim=1)).all())
     assert bool((known.iterations < plain.iterations).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("condition", [1.0, 30.0, 1e3])
+def test_the_bound_by_a_smallest_eigenvalue_holds_at_every_iteration(condition, dtype):
+    """Before there is an estimate. It is less than what the residual alone says."""
+    A, _, b = (values.to(dtype) for values in systems(4, 60, condition))
+    x = torch.linalg.solve(A.double(), b.double())
+    options = {"tolerance": 0.0, "error_tolerance": 0.0, "smallest": 1.0}
+    for iterations in range(1, MIN_WINDOW):
+        found = conjugate_gradient(applied(A), b, max_iterations=iterations, **options)
+        error = (found.x - x).norm(dim=1)
+        assert bool((error <= 1.0001 * found.error + 1e-5 * x.norm(dim=1)).all())
+        assert bool((found.error < found.residual).all()) or condition == 1
 
 
 @pytest.mark.parametrize("preconditioned", [False, True])

@@ -40,8 +40,9 @@ class _Iterates:
     iterations: Tensor
     decrease: Tensor  # alpha <r, z> of the last iterations, (k, B)
     length: Tensor  # ||p||^2 / <p, A p> of the last iterations
+    squared_bound: Tensor  # of the error, in units of ||r|| / smallest
 
-    def advance(self, apply: LinearMap, preconditioner: LinearMap | None, row: int | None) -> None:
+    def advance(self, apply: LinearMap, preconditioner: LinearMap | None, row: int | None, smallest: float) -> None:
         """One iteration. With a row, what the estimate of the error needs goes there; else small residuals end it.
 
         Few and small operations: on a GPU their number is what an iteration costs beside the operator.
@@ -64,6 +65,8 @@ class _Iterates:
         if row is not None:
             self.decrease[row] = alpha * self.rz
             self.length[row] = torch.where(self.live, inner_products(self.p, self.p) / curvature, 0)
+            if smallest > 0 and preconditioner is None:
+                self.squared_bound.copy_(_next_squared_bound(self.squared_bound, smallest * alpha, beta))
         else:
             self.done.logical_or_(self.live & (self.residual <= self.target))
             self.live.logical_and_(~self.done)
@@ -94,8 +97,11 @@ def conjugate_gradient(
     iteration. What is reported is the error at the start of the last third of the iterations (five at least), which
     bounds the present one. With a preconditioner the formula is about another norm than the Euclidean one. What is
     reported then is `||x - x_j||` itself, with x_j the iterate at the start of the last third or a little before (three
-    at least). Where the smallest eigenvalue of A is known, the error is at most `||b - A x|| / smallest`; the smaller
-    of the two counts.
+    at least).
+
+    Where it is known that no eigenvalue of A is below some mu, there is a bound on the error too, and the smaller of
+    the two counts. It is `||b - A x|| / mu`, without a preconditioner times `sqrt(h_k)`, by Gauss-Radau quadrature
+    (Meurant and Tichy 2013): `h_0 = 1`, `h_{k+1} = (h_k - mu alpha_k) / (h_k - mu alpha_k + beta_{k+1})`.
 
     Args:
         apply: `p -> A p`.
@@ -122,12 +128,12 @@ def conjugate_gradient(
     left = max_iterations
     while left > 0 and not (interval and not bool(state.live.any())):
         for row in range(min(together, left)):
-            state.advance(apply, preconditioner, row if asked else None)
+            state.advance(apply, preconditioner, row if asked else None, smallest)
         if asked:
             history += list(zip(state.decrease.clone()[:left], state.length.clone()[:left], strict=True))
             latest = snapshots.past_error(state.x, len(history)) if preconditioner else _past_error(history)
             if smallest > 0:
-                latest = torch.minimum(latest, state.residual / smallest)
+                latest = torch.minimum(latest, state.squared_bound.sqrt() * state.residual / smallest)
             error = torch.where(state.live, latest, error).masked_fill(state.residual == 0, 0.0)
             state.done.logical_or_((state.residual <= state.target) & _accurate(error, error_tolerance, state.x))
             state.live.logical_and_(~state.done)
@@ -156,7 +162,14 @@ def _first_iterates(
         iterations=torch.zeros_like(residual, dtype=torch.long),
         decrease=residual.new_zeros(rows, len(b)),
         length=residual.new_zeros(rows, len(b)),
+        squared_bound=torch.ones_like(residual),
     )
+
+
+def _next_squared_bound(bound: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+    """By Gauss-Radau quadrature, alpha in units of 1 / smallest. Where rounding leaves nothing, 1 holds in any case."""
+    rest = bound - alpha
+    return torch.where(rest > 0, rest / (rest + beta), 1)
 
 
 class _Snapshots:

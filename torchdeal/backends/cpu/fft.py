@@ -26,6 +26,7 @@ from torchdeal.backends.cpu.mask import MIXING_REACH, TileMasks
 from torchdeal.backends.cpu.spectra import filtered, paired_spectra
 from torchdeal.backends.cpu.winograd import STEP
 from torchdeal.backends.cpu.workers import alone, share
+from torchdeal.backends.direct import DirectBackend
 from torchdeal.backends.tiles import cut, fast_size, grouped, longest, shares, widened
 from torchdeal.model import Boundary, Weights
 from torchdeal.model.boundary import fold, reflect
@@ -67,12 +68,28 @@ class FFTBackend(Backend):
 
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Masks:
         with alone():
+            if self.reflecting and alpha.shape[2:] == (1, 1) and not x.any():
+                return self._masks_of_nothing(x, alpha)
             padded = self._padded(x, self.weights.mask_filters, MIXING_REACH)
             alpha = F.pad(alpha, (0, 0, 0, 0, 0, alpha.shape[1] % 2))
             return [
                 [self._mask(image, window, scale) for window in self._windows()]
                 for image, scale in zip(padded, alpha, strict=True)
             ]
+
+    def _masks_of_nothing(self, x: Tensor, alpha: Tensor) -> Masks:
+        """Those of images of zeros, with which most runs begin. They are the same in each pixel."""
+        masks = DirectBackend(self.weights).squared_mask(x[..., :1, :1], alpha)
+        pairs = F.pad(masks.flatten(1), (0, masks.shape[1] % 2)).unflatten(1, (-1, 1, 1, 2)) * masks.new_tensor([1, -1])
+        # Rows that are written out: numbers that go with each other are multiplied several at a time.
+        rows = pairs.repeat(1, 1, 1, longest(self.columns), 1).expand(-1, -1, longest(self.rows), -1, -1)
+        return [
+            [
+                [sample[group, : longest([down]), : longest([across])] for group in self.groups]
+                for down, across in self._windows()
+            ]
+            for sample in rows
+        ]
 
     def penalty(self, x: Tensor, squared_mask: Masks, *, precise: bool = True) -> Tensor:
         with alone():

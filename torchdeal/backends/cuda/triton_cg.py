@@ -18,8 +18,8 @@ PARTS = 128  # programs that share a sample, a power of 2; each leaves its part 
 BLOCK = 1024  # numbers that a program works on at a time
 
 # The columns of the table
-LIVE, DONE, RZ, RESIDUAL, TARGET, ERROR, ERROR_TOLERANCE, ITERATIONS, COUNT = range(9)
-COLUMNS = 9
+LIVE, DONE, RZ, RESIDUAL, TARGET, ERROR, ERROR_TOLERANCE, ITERATIONS, COUNT, BOUND = range(10)
+COLUMNS = 10
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def begin(room: Room) -> None:
     _first_judgement[(len(room.b),)](
         room.table, room.tolerances, room.squared_residual, len(room.b),
         PARTS=PARTS, COLUMNS=COLUMNS, LIVE=LIVE, DONE=DONE, RZ=RZ, RESIDUAL=RESIDUAL, TARGET=TARGET, ERROR=ERROR,
-        ERROR_TOLERANCE=ERROR_TOLERANCE, ITERATIONS=ITERATIONS, COUNT=COUNT,
+        ERROR_TOLERANCE=ERROR_TOLERANCE, ITERATIONS=ITERATIONS, COUNT=COUNT, BOUND=BOUND,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def iterate(room: Room, Ap: Tensor, smallest: float, window: int) -> None:
         room.table, room.curvature, room.length, room.squared_residual, room.squared_size,
         room.decreases, room.lengths, room.decreases.shape[1],
         SMALLEST=smallest, PARTS=PARTS, WINDOW=window, **table, DONE=DONE, RESIDUAL=RESIDUAL, TARGET=TARGET,
-        ERROR=ERROR, ERROR_TOLERANCE=ERROR_TOLERANCE, ITERATIONS=ITERATIONS, COUNT=COUNT,
+        ERROR=ERROR, ERROR_TOLERANCE=ERROR_TOLERANCE, ITERATIONS=ITERATIONS, COUNT=COUNT, BOUND=BOUND,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _first_judgement(
     table, tolerances, squared_residual, samples,
     PARTS: tl.constexpr, COLUMNS: tl.constexpr, LIVE: tl.constexpr, DONE: tl.constexpr, RZ: tl.constexpr,
     RESIDUAL: tl.constexpr, TARGET: tl.constexpr, ERROR: tl.constexpr, ERROR_TOLERANCE: tl.constexpr,
-    ITERATIONS: tl.constexpr, COUNT: tl.constexpr,
+    ITERATIONS: tl.constexpr, COUNT: tl.constexpr, BOUND: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(0)
     row = table + sample * COLUMNS
@@ -144,6 +144,7 @@ def _first_judgement(
     tl.store(row + ERROR_TOLERANCE, tolerance)
     tl.store(row + ITERATIONS, 0.0)
     tl.store(row + COUNT, 0.0)
+    tl.store(row + BOUND, 1.0)
 
 
 @_kernel
@@ -208,9 +209,9 @@ def _judge(
     table, curvature, length, squared_residual, squared_size, decreases, lengths, capacity,
     SMALLEST: tl.constexpr, PARTS: tl.constexpr, WINDOW: tl.constexpr, COLUMNS: tl.constexpr, LIVE: tl.constexpr,
     RZ: tl.constexpr, DONE: tl.constexpr, RESIDUAL: tl.constexpr, TARGET: tl.constexpr, ERROR: tl.constexpr,
-    ERROR_TOLERANCE: tl.constexpr, ITERATIONS: tl.constexpr, COUNT: tl.constexpr,
+    ERROR_TOLERANCE: tl.constexpr, ITERATIONS: tl.constexpr, COUNT: tl.constexpr, BOUND: tl.constexpr,
 ):  # fmt: skip
-    """The error by the formula of Hestenes and Stiefel (see `conjugate_gradient`), and whether a sample is done."""
+    """The error by the estimate or the bound of `conjugate_gradient`, and whether a sample is done."""
     sample = tl.program_id(0)
     row = table + sample * COLUMNS
     curved = _total(curvature, sample, PARTS)
@@ -230,7 +231,10 @@ def _judge(
         total += tl.load(lengths + sample * capacity + before - back) * (2 * energy - earlier)
     error = tl.where(before + 1 >= window, tl.sqrt(total), float("inf"))
     if SMALLEST > 0:
-        error = tl.minimum(error, residual / SMALLEST)
+        rest = tl.load(row + BOUND) - SMALLEST * rz / curved
+        bound = tl.where(rest > 0, rest / (rest + squared / rz), 1.0)
+        tl.store(row + BOUND, bound)
+        error = tl.minimum(error, tl.sqrt(bound) * residual / SMALLEST)
     error = tl.where(moving, error, tl.load(row + ERROR))
     error = tl.where(residual == 0, 0.0, error)
     tolerance = tl.load(row + ERROR_TOLERANCE)
