@@ -94,6 +94,16 @@ def test_images_of_zeros(monkeypatch, channels, boundary):
     compare(small_model(channels, boundary, features=5), x, torch.tensor([20.0, 5.0]), 1e-10)
 
 
+@torch.no_grad()
+def test_images_of_zeros_within_a_transform_of_torch():
+    weights = small_model(features=5).weights()
+    x, alpha = torch.zeros(1, 1, 24, 24, dtype=torch.float64), weights.alpha(torch.tensor([20.0]))
+    backend = choose_backend(weights, x, "fft")
+    expected = backend.penalty(x + 1, backend.squared_mask(x, alpha))
+    found, _ = torch.func.jvp(lambda z: backend.penalty(z + 1, backend.squared_mask(z, alpha)), (x,), (x,))
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("boundary", Boundary)
 def test_fft_takes_any_memory_layout(boundary):
     x = torch.rand(40, 33, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).permute(3, 2, 1, 0)

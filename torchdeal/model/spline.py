@@ -34,6 +34,14 @@ def even_spline(x: Tensor, coefficients: Tensor) -> Tensor:
     return _function_of(x, coefficients).apply(x, coefficients)  # pyright: ignore[reportReturnType]
 
 
+def even_values(x: Tensor, coefficients: Tensor) -> Tensor:
+    """The same where nothing is differentiated, and within transforms of `torch.func`."""
+    slope, intercept = _pieces(coefficients)
+    magnitude = x.abs().to(coefficients.dtype)
+    index = _piece_index(magnitude, coefficients.numel())
+    return torch.take(slope, index).mul_(magnitude).add_(torch.take(intercept, index)).to(x.dtype)
+
+
 def _function_of(x: Tensor, coefficients: Tensor) -> type[torch.autograd.Function]:
     """On CUDA one Triton kernel does all of it, where there is Triton."""
     if x.is_cuda:
@@ -54,10 +62,7 @@ class _EvenSpline(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, coefficients: Tensor) -> Tensor:
         ctx.save_for_backward(x, coefficients)
-        slope, intercept = _pieces(coefficients)
-        magnitude = x.abs().to(coefficients.dtype)
-        index = _piece_index(magnitude, coefficients.numel())
-        return torch.take(slope, index).mul_(magnitude).add_(torch.take(intercept, index)).to(x.dtype)
+        return even_values(x, coefficients)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # pyright: ignore

@@ -26,11 +26,12 @@ from torchdeal.backends.cpu.mask import MIXING_REACH, TileMasks
 from torchdeal.backends.cpu.spectra import filtered, paired_spectra
 from torchdeal.backends.cpu.winograd import STEP
 from torchdeal.backends.cpu.workers import alone, share
-from torchdeal.backends.direct import DirectBackend
 from torchdeal.backends.tiles import cut, fast_size, grouped, longest, shares, widened
 from torchdeal.model import Boundary, Weights
+from torchdeal.model.attention import MASK_FLOOR
 from torchdeal.model.boundary import fold, reflect
 from torchdeal.model.filters import KERNEL_SIZE, REACH, Bank, impulse_responses
+from torchdeal.model.spline import even_values
 
 TILE = 264  # filter responses per side of a tile: with 12 pixels on each side 288 = 2^5 3^2, good for an FFT
 ZERO_TILE = 88  # the last layer has 8 C channels and spectra for each, so tiles must be smaller: 96 with margins
@@ -69,7 +70,7 @@ class FFTBackend(Backend):
     def squared_mask(self, x: Tensor, alpha: Tensor, *, precise: bool = True) -> Masks:
         with alone():
             if self.reflecting and alpha.shape[2:] == (1, 1) and not x.any():
-                return self._masks_of_nothing(x, alpha)
+                return self._masks_of_nothing(alpha)
             padded = self._padded(x, self.weights.mask_filters, MIXING_REACH)
             alpha = F.pad(alpha, (0, 0, 0, 0, 0, alpha.shape[1] % 2))
             return [
@@ -77,10 +78,13 @@ class FFTBackend(Backend):
                 for image, scale in zip(padded, alpha, strict=True)
             ]
 
-    def _masks_of_nothing(self, x: Tensor, alpha: Tensor) -> Masks:
+    def _masks_of_nothing(self, alpha: Tensor) -> Masks:
         """Those of images of zeros, with which most runs begin. They are the same in each pixel."""
-        masks = DirectBackend(self.weights).squared_mask(x[..., :1, :1], alpha)
-        pairs = F.pad(masks.flatten(1), (0, masks.shape[1] % 2)).unflatten(1, (-1, 1, 1, 2)) * masks.new_tensor([1, -1])
+        phi1, phi2, phi3 = self.weights.phi
+        first, second = (kernel.sum((2, 3)) for kernel in self.weights.mix)  # what mixing does to equal pixels
+        features = second @ even_values(first.sum(1) * phi1[0], phi2)
+        masks = even_values(features * alpha.flatten(1), phi3).clamp(MASK_FLOOR, 1).square()
+        pairs = F.pad(masks, (0, masks.shape[1] % 2)).unflatten(1, (-1, 1, 1, 2)) * masks.new_tensor([1, -1])
         # Rows that are written out: numbers that go with each other are multiplied several at a time.
         rows = pairs.repeat(1, 1, 1, longest(self.columns), 1).expand(-1, -1, longest(self.rows), -1, -1)
         return [
