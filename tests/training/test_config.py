@@ -98,6 +98,8 @@ def test_a_section_that_does_not_exist():
 
 
 WRONG_TYPES = [
+    ("loss.remember", 1, "true or false"),
+    ("loss.remember", "yes", "true or false"),
     ("model.features", 12.5, "a whole number"),
     ("model.features", True, "a whole number"),
     ("model.boundary", 3, "a text"),

@@ -228,6 +228,8 @@ def _parse(kind: Any, value: Any, name: str) -> Any:
 
 
 def _words(kind: Any, several: bool = False) -> str:
+    if kind is bool:
+        return "true or false"
     if isinstance(kind, types.GenericAlias):
         parts = typing.get_args(kind)
         content = _words(parts[0], several=True) if parts[-1] is Ellipsis else f"{len(parts)} values"
