@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdeal.derivative import Derivative, sensitivity, white_noise_like
 from torchdeal.io.measurements import positive, positive_integer
 from torchdeal.precision import full_precision
+from torchdeal.reconstruction import posed_by
 from torchdeal.solvers import sample_norms
 from torchdeal.solvers.cg import inner_products
 from torchdeal.solvers.spectrum import largest_eigenpair
@@ -115,7 +116,7 @@ def certify(
     callback: Callable[[str], None] | None = None,
 ) -> Certificate:
     """See `Reconstruction.certificate`."""
-    equation, x = reconstruction.posed()
+    equation, x = posed_by(reconstruction)
     positive_integer("steps", steps)
     if starts:
         positive_integer("starts", starts)

@@ -32,12 +32,24 @@ LOOSE, LOOSE_ITERATIONS = 3e-2, 12  # of all solutions but the last
 
 @dataclass(frozen=True)
 class Run:
-    """How long a problem is worked at, and what is told about it: arguments of `solve_fixed_point`."""
+    """How long a problem is worked at, and what is told about it."""
 
     tolerance: float
     max_iterations: int
     keep_path: bool = False
     callback: Callable[[Progress], None] | None = None
+    symmetries: int = 1  # of which the mean is taken
+
+    def after(self, iterations: int, **changed: int) -> Run:
+        """The same for a callback that has seen so many iterations already; these fields of its `Progress` change."""
+        callback = self.callback
+        if callback is None:
+            return self
+
+        def counting_on(progress: Progress) -> None:
+            callback(replace(progress, iteration=iterations + progress.iteration, **changed))
+
+        return replace(self, callback=counting_on)
 
 
 def whitened(operator: Operator, y: Tensor, deviations: Tensor) -> tuple[Operator, Tensor, Tensor]:
@@ -153,23 +165,16 @@ class Reweightable(Protocol):
 
 def reweighted(model: NoiseModel, y: Tensor, problem: Reweightable, start: Any, run: Run) -> Reconstruction:
     """Solve with the deviations that the answer before predicts, a few times; only the last time to the tolerance."""
-    loose = replace(run, tolerance=max(run.tolerance, LOOSE), max_iterations=min(run.max_iterations, LOOSE_ITERATIONS))
+    limits = {"tolerance": max(run.tolerance, LOOSE), "max_iterations": min(run.max_iterations, LOOSE_ITERATIONS)}
+    loose = replace(run, **limits, symmetries=1)
     operator = problem.operator
     deviation = model.first_deviation(y, operator.measures_images, measurements_made(operator, y))
     found = problem.solve(deviation, start, loose, are_levels=model.are_levels)
     for left in reversed(range(model.rounds)):
         deviation = model.deviation(y, problem.prediction(found))
-        now = _counting_on(loose if left else run, len(found.residuals))
+        now = (loose if left else run).after(len(found.residuals))
         found = _together(found, problem.solve(deviation, found, now, are_levels=model.are_levels))
     return found
-
-
-def _counting_on(run: Run, done: int) -> Run:
-    """The same for a callback that has seen so many iterations already."""
-    callback = run.callback
-    if callback is None:
-        return run
-    return replace(run, callback=lambda progress: callback(replace(progress, iteration=done + progress.iteration)))
 
 
 def _together(before: Reconstruction, after: Reconstruction) -> Reconstruction:

@@ -69,6 +69,11 @@ def posed_by(result: Any) -> tuple[PosedEquation, Tensor]:
     if not isinstance(result, Reconstruction):
         kind = type(result).__name__
         raise TypeError(f"give what td.reconstruct returned, not an object of type {kind}: rec = td.reconstruct(...)")
+    if result.symmetries > 1:
+        raise ValueError(
+            "this result is a mean of several answers, which is the answer to no single problem: to ask about one, "
+            "reconstruct without symmetries"
+        )
     return result.posed()
 
 
@@ -81,12 +86,14 @@ class Reconstruction(Solution):
         lam: the strength, `(B,)`, or a map.
         equation: the problem as it was solved.
         image: the answer to it, `(B, C, H, W)` in 0..1.
+        symmetries: of which x is the mean.
     """
 
     sigma: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
     lam: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
     equation: PosedEquation | None = field(default=None, repr=False)
     image: Tensor | None = field(default=None, repr=False)
+    symmetries: int = field(default=1, repr=False)
 
     def posed(self) -> tuple[PosedEquation, Tensor]:
         """The problem and its answer. Raises ValueError for a result that solves none, as of a picture left alone."""

@@ -177,19 +177,19 @@ def test_without_training_images_there_is_a_reason(command, folder, scaled, monk
     assert "put bsd400.tar into DATA/train" in done.results.reasons[CELL]["scaled"]
 
 
-def test_the_light_weights_take_the_parameters_of_the_others(folder, weights, tmp_path, monkeypatch, command):
-    assert methods.TUNED_AS == {"deal-light": "deal"}
+def test_light_weights_and_the_mean_take_the_parameters_of_the_others(folder, weights, tmp_path, monkeypatch, command):
+    assert methods.TUNED_AS == {"deal-light": "deal", "deal-mean": "deal"}
     monkeypatch.setattr(methods, "_weights", lambda name, channels, options: str(weights / f"{channels}.safetensors"))
     chosen = {"sigma": 28.0, "strength": 4.0}
     parameters_as_they_ship(monkeypatch, tmp_path, {"ct": {"30 angles": {"deal": chosen}}})
     given = ("ct", "--data", folder, "--cells", "30", "--limit", 1, "--max-iterations", 2)
-    done = command(*given, "--methods", "deal-light", "deal", "deal-rule")
+    names = "deal-light", "deal", "deal-rule", "deal-mean"
+    done = command(*given, "--methods", *names)
     assert done.code == 0, done.err
     assert {name: values for name, values in done.results.parameters["30 angles"].items() if values} == {"deal": chosen}
-    light, full, rule = (
-        done.results.select("30 angles", name)[0].values for name in ("deal-light", "deal", "deal-rule")
-    )
+    light, full, rule, mean = (done.results.select("30 angles", name)[0].values for name in names)
     assert light["psnr"] == full["psnr"] != rule["psnr"]
+    assert (full["iterations"], mean["iterations"]) == (2, 16)
 
 
 def test_parameters_are_never_chosen_with_the_light_weights(folder, weights, monkeypatch, command):

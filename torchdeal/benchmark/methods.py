@@ -21,7 +21,7 @@ from torchdeal.benchmark.peers import DENOISERS, PREFIX, SOLVERS, find_denoiser,
 from torchdeal.benchmark.peers.base import Unavailable, need_channels, tunable
 from torchdeal.estimation import default_parameters
 from torchdeal.io.checkpoint import checksum, load
-from torchdeal.model import DEAL
+from torchdeal.model import DEAL, SYMMETRIES
 from torchdeal.operators import Operator
 from torchdeal.reconstruct import reconstruct
 from torchdeal.solvers import Solution
@@ -31,9 +31,10 @@ OURS = {
     "deal-light": "the same with the light weights",
     "deal-rule": "ours, sigma and lam from the noise alone",
     "deal-paper": "ours, sigma and lam of the paper",
+    "deal-mean": f"ours, the mean over {SYMMETRIES} symmetries",
 }
-TUNED_AS = {"deal-light": "deal"}  # takes the parameters of the other
-SLOW = ("mmr", "epll")  # minutes for an image on a CPU
+TUNED_AS = {"deal-light": "deal", "deal-mean": "deal"}  # takes the parameters of the other
+SLOW = ("mmr", "epll", "deal-mean")  # minutes for an image on a CPU
 BUNDLED = {1: "gray", 3: "color"}  # weights by the channels of the images
 
 
@@ -45,11 +46,11 @@ class OurDenoiser:
     weights: dict[str, str]
     tolerance: float
     max_iterations: int
+    symmetries: int = 1
 
     def __call__(self, noisy: Tensor, sigma: float) -> Solution:
-        limits = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
         # strong noise takes the values far out of 0..1
-        return reconstruct(noisy, model=self.model, sigma=sigma / 255, data_range=1.0, **limits)
+        return reconstruct(noisy, model=self.model, sigma=sigma / 255, data_range=1.0, **_limits(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,7 @@ class OurSolver:
     weights: dict[str, str]
     tolerance: float
     max_iterations: int
+    symmetries: int = 1
     sigma: float = tunable(15.0, 4.0, 5.0, 7.0, 10.0, 12.5, 15.0, 20.0, 28.0, 40.0)
     strength: float = tunable(1.0, *(2.0 ** (k / 2) for k in range(-8, 9)))
 
@@ -74,8 +76,7 @@ class OurSolver:
             return default_parameters(self.model.weights(), H, like, *levels)[1].flatten()
 
     def _solve(self, y: Tensor, H: Operator, **knobs: Any) -> Solution:
-        limits = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return reconstruct(y, H, model=self.model, data_range=1.0, **limits, **knobs)
+        return reconstruct(y, H, model=self.model, data_range=1.0, **_limits(self), **knobs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +102,10 @@ class OursAsInPaper(OurSolver):
         return self._solve(y, H, sigma=self.sigma / 255, lam=self.lam)
 
 
+def _limits(method: OurDenoiser | OurSolver) -> dict[str, Any]:
+    return {name: getattr(method, name) for name in ("tolerance", "max_iterations", "symmetries")}
+
+
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:
     """Raise for a name that is no method of the experiment."""
     for name in names:
@@ -110,10 +115,10 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
 
 def default_methods(kind: str, quick: bool) -> list[str]:
     """Ours, and all competitors for this kind of problem."""
-    ours = ["deal", "deal-light"] if kind == DENOISING else list(OURS)
+    ours = ["deal", "deal-light", "deal-mean"] if kind == DENOISING else list(OURS)
     registry = DENOISERS if kind == DENOISING else SOLVERS
-    others = [name for name, peer in registry.items() if kind in peer.problems and not (quick and name in SLOW)]
-    return [*ours, *others]
+    others = [name for name, peer in registry.items() if kind in peer.problems]
+    return [name for name in (*ours, *others) if not (quick and name in SLOW)]
 
 
 def find_method(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
@@ -135,7 +140,7 @@ def with_parameters(method: Method, values: dict[str, float]) -> Method:
 
 
 def _ours(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
-    if name not in default_methods(cell.kind, quick=True):
+    if name not in default_methods(cell.kind, quick=False):
         raise Unavailable(f"not for {cell.kind}")
     source = _weights(name, cell.channels, options)
     known = {"gray" if cell.channels == 1 else "color": checksum(source)}
@@ -149,7 +154,7 @@ def _ours(name: str, cell: Cell, options: BenchmarkOptions) -> Method:
         if cell.paper is None:
             raise Unavailable("the paper states no sigma and lam for it")
         made = partial(OursAsInPaper, sigma=cell.paper[0], lam=cell.paper[1])
-    return made(model, known, options.tolerance, options.max_iterations)
+    return made(model, known, options.tolerance, options.max_iterations, SYMMETRIES if name == "deal-mean" else 1)
 
 
 def _weights(name: str, channels: int, options: BenchmarkOptions) -> str:

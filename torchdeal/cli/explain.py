@@ -43,6 +43,7 @@ EXAMPLES = (
 @with_settings(
     without=(
         *("quality", "recursive", "skip_existing", "save_degraded", "certificate", "error_bars", "parameters", "batch"),
+        "symmetries",
         *PICTURE_NOISE,
         *TILES,
     )

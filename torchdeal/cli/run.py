@@ -256,6 +256,7 @@ def solve_together(
         tolerance=settings.tolerance,
         max_iterations=settings.max_iterations,
         channelwise=settings.channelwise,
+        symmetries=settings.symmetries,
         data_range=white,
         start=first.start,  # of a problem that is alone
         callback=callback,

@@ -143,6 +143,7 @@ def _knobs(settings: Settings, source: Source, operator: LocalOperator, models: 
         tolerance=settings.tolerance,
         max_iterations=settings.max_iterations,
         channelwise=settings.channelwise,
+        symmetries=settings.symmetries,
     )
 
 

@@ -73,7 +73,7 @@ class RandomHoles(PictureTask):
 @with_settings(
     without=(
         *("lam", "model_sigma", "parameters", "certificate", "quality", "error_bars", "simulate", "save_degraded"),
-        *("skip_existing", "batch", *PICTURE_NOISE),
+        *("skip_existing", "batch", "symmetries", *PICTURE_NOISE),
         *TILES,
     ),
     sigma_help="Standard deviation of the noise that is added, on the 0..255 scale; for mri and ct in the units of the "

@@ -27,7 +27,7 @@ class Advance:
         """The share that is done, below 1, and the residual of the sample that is furthest away."""
         residual = float(state.residual.nan_to_num(0).max())
         done = math.log(residual) / self._goal if residual > 0 else 1.0
-        return min(max(done, 0.0), 0.99), residual
+        return (state.run + min(max(done, 0.0), 0.99)) / state.runs, residual
 
 
 def columns() -> tuple[ProgressColumn, ...]:

@@ -136,6 +136,7 @@ class DEAL(deepinv_models.Reconstructor):
         tolerance: on the estimated relative distance to the fixed point.
         max_iterations: outer iterations at most.
         channelwise: apply a gray model to each channel of the image on its own.
+        symmetries: of which the mean is taken, as in `torchdeal.reconstruct`.
         data_range: the value of white in the image, as in `torchdeal.reconstruct`; by default 1.0, for MRI `"auto"`.
         device: where the weights are, the CPU if None.
     """
@@ -150,6 +151,7 @@ class DEAL(deepinv_models.Reconstructor):
         tolerance: float = DEFAULT_TOLERANCE,
         max_iterations: int = DEFAULT_MAX_ITERATIONS,
         channelwise: bool = False,
+        symmetries: int = 1,
         data_range: float | str | None = None,
         device: torch.device | str | None = None,
     ):
@@ -157,7 +159,7 @@ class DEAL(deepinv_models.Reconstructor):
         self.models = _models(weights, device)
         self.sigma, self.lam, self.noise = sigma, lam, noise
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.channelwise, self.data_range = channelwise, data_range
+        self.channelwise, self.symmetries, self.data_range = channelwise, symmetries, data_range
 
     def forward(self, y: Tensor, physics: Any, **given: PerSample | None) -> Tensor:
         """The image, as the physics lays it out. What else is given is for `solve`."""
@@ -187,6 +189,7 @@ class DEAL(deepinv_models.Reconstructor):
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             channelwise=self.channelwise,
+            symmetries=self.symmetries,
             data_range=self.data_range,
         )
 

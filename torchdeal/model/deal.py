@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from torchdeal.model.spline import (
 )
 from torchdeal.precision import full_precision
 
+SYMMETRIES = 8  # of the square: four turns, each also mirrored
 LAM_FLOOR = 1e-3  # kappa(sigma) stays above it: lam > 0 is what makes A positive definite
 SIGMA_MAX = 50.0  # the largest noise level seen in training, on the 0..255 scale
 
@@ -41,6 +42,22 @@ class Weights:
     log_scaling: Tensor  # s_c, (N, 14)
     kappa: Tensor  # (53,)
     boundary: Boundary
+
+    def turned(self, symmetry: int) -> Weights:
+        """The weights that see an image as these see it turned.
+
+        With S this symmetry of the square, and w the turned weights: `M_w(x) = S^-1 M(S x)`, and likewise for W.
+
+        Args:
+            symmetry: 0 to 3 for so many quarter turns; 4 to 7 for the same, and then mirrored.
+        """
+        if symmetry == 0:
+            return self
+        filters, mask_filters, mix = (
+            tuple(_turned_back(kernel, symmetry) for kernel in kernels)
+            for kernels in (self.filters, self.mask_filters, self.mix)
+        )
+        return replace(self, filters=filters, mask_filters=mask_filters, mix=mix)
 
     def lam(self, sigma: Tensor) -> Tensor:
         """`kappa(sigma)`, the strength for denoising, `(B,) -> (B, 1, 1, 1)`; the same shape for maps of sigma."""
@@ -144,6 +161,11 @@ class DEAL(nn.Module):
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}, boundary={self.boundary.value}, features={self.features}"
+
+
+def _turned_back(kernel: Tensor, symmetry: int) -> Tensor:
+    mirrored = kernel.flip(-1) if symmetry >= SYMMETRIES // 2 else kernel
+    return mirrored.rot90(-symmetry, (-2, -1)).contiguous()
 
 
 def _bank(widths: list[int]) -> nn.ParameterList:

@@ -38,6 +38,7 @@ def reconstruct_blocks(
     device: str = "auto",
     data_range: float | None = None,
     channelwise: bool = False,
+    symmetries: int = 1,
     overlap: int | None = None,
     halo_tolerance: float = DEFAULT_HALO_TOLERANCE,
 ) -> Any:
@@ -58,6 +59,7 @@ def reconstruct_blocks(
         device: of those who compute: "cpu", "cuda", or "auto": on a GPU where there is one.
         data_range: the value of white; by default 1.0, 255 or 65535, after the dtype.
         channelwise: apply a gray model to each channel of a colour image.
+        symmetries: as for `reconstruct`.
         overlap: width of the halo; by default by the rule of `torchdeal.scale.reach`.
         halo_tolerance: what the halos may change, relative to the root mean square of the image.
     """
@@ -67,7 +69,8 @@ def reconstruct_blocks(
     name = model if model is not None else default_weights(layout.colours, channelwise)
     loaded = name if isinstance(name, DEAL) else load(name)
     white = data_range or INTEGER_RANGES.get(np.dtype(array.dtype).name, 1.0)
-    knobs = Shared(loaded, operator, white, sigma, lam, noise, tolerance, max_iterations, channelwise)
+    limits = tolerance, max_iterations
+    knobs = Shared(loaded, operator, white, sigma, lam, noise, *limits, channelwise, symmetries=symmetries)
     source = of_array(array)
     plan = Plan(source, knobs, None, overlap, halo_tolerance)
     shared, width = plan.for_each(lambda plane: with_noise_of(knobs, source, plane, data_range))(0)

@@ -40,6 +40,7 @@ def reconstruct_many(
     data_range: float | str | None = None,
     channelwise: bool = False,
     alpha: bool = False,
+    symmetries: int = 1,
     batch: int | None = None,
 ) -> Iterator[Reconstruction]:
     """Reconstruct many images, of any sizes; those of one size together, as many as fill a GPU.
@@ -61,6 +62,7 @@ def reconstruct_many(
         data_range: likewise.
         channelwise: likewise.
         alpha: likewise.
+        symmetries: likewise.
         batch: how many are solved together at most. By default as many as fill the device; on the CPU 1.
 
     Yields:
@@ -68,7 +70,8 @@ def reconstruct_many(
     """
     most = None if batch is None else positive_integer("batch", batch)
     operator = Identity() if H is None else as_operator(H)
-    options = {"tolerance": tolerance, "max_iterations": max_iterations, "channelwise": channelwise}
+    limits = {"tolerance": tolerance, "max_iterations": max_iterations}
+    options = {**limits, "channelwise": channelwise, "symmetries": symmetries}
     placed = on_device(model, device) if isinstance(model, DEAL) else model  # once, and not for each batch
     many = _Many(operator, DataRange.of(data_range, operator), placed, device, data_range, most, options)
     knobs = (_one_for_each(name, value) for name, value in (("sigma", sigma), ("lam", lam), ("noise", noise)))
@@ -182,12 +185,13 @@ def sample_of(found: Reconstruction, index: int, image_format: ImageFormat) -> R
         contraction=found.contraction[here],
         iterations=found.iterations[here],
         cg_iterations=found.cg_iterations[here],
-        residuals=found.residuals[: int(found.iterations[index]), here],
+        residuals=_of_run(found.residuals[:, here]),
         movement=movement,
         sigma=_part_of(found.sigma, here) * units,
         lam=_part_of(found.lam, here),
         equation=own,
         image=None if own is None else image[here],
+        symmetries=found.symmetries,
     )
 
 
@@ -198,6 +202,11 @@ def _equation_of(equation: PosedEquation, here: slice, image_format: ImageFormat
     per_sample = {name: getattr(equation, name)[here] for name in ("y", "b", "sigma", "lam", "scale")}
     noise = None if equation.noise is None else equation.noise[here]
     return replace(equation, **per_sample, noise=noise, image_format=image_format)
+
+
+def _of_run(residuals: Tensor) -> Tensor:
+    """Without the iterations of the others after this sample ended."""
+    return residuals[~residuals.isnan().all(1)]
 
 
 def _part_of(values: Tensor, here: slice) -> Tensor:

@@ -51,6 +51,7 @@ def reconstruct_tiled(
     device: torch.device | str | None = None,
     data_range: float | None = None,
     channelwise: bool = False,
+    symmetries: int = 1,
     tile: int | None = None,
     overlap: int | None = None,
     halo_tolerance: float = DEFAULT_HALO_TOLERANCE,
@@ -74,6 +75,7 @@ def reconstruct_tiled(
         device: where to compute.
         data_range: the value of white; by default 1.0, 255 or 65535, after the dtype.
         channelwise: apply a gray model to each channel of a colour image.
+        symmetries: as for `reconstruct`.
         tile: side of a tile without its halo; by default what fits into the memory, at most 512.
         overlap: width of the halo; by default by the rule of `torchdeal.scale.reach`.
         halo_tolerance: what the halos may change, relative to the root mean square of the image.
@@ -100,6 +102,7 @@ def reconstruct_tiled(
         tolerance,
         max_iterations,
         channelwise,
+        symmetries=symmetries,
     )
     plan = Plan(read, knobs, tile, overlap, halo_tolerance)
     shared = plan.for_each(lambda plane: with_noise_of(knobs, read, plane, data_range))
@@ -166,7 +169,8 @@ class Plan:
     def settings(self, **more: Any) -> dict[str, Any]:
         """All that the result depends on, so that a run is resumed with the same."""
         knobs = self.knobs
-        numbers = {name: getattr(knobs, name) for name in ("sigma", "lam", "noise", "tolerance", "max_iterations")}
+        names = ("sigma", "lam", "noise", "tolerance", "max_iterations", "symmetries")
+        numbers = {name: getattr(knobs, name) for name in names}
         return {
             **self.source.identity,
             "version": torchdeal.__version__,

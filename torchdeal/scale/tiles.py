@@ -41,6 +41,7 @@ class Shared:
         max_iterations: of a tile, at most.
         channelwise: apply a gray model to each channel.
         leave: the pixels are the answer already.
+        symmetries: of which the mean is taken.
     """
 
     model: DEAL
@@ -53,6 +54,7 @@ class Shared:
     max_iterations: int = DEFAULT_MAX_ITERATIONS
     channelwise: bool = False
     leave: bool = False
+    symmetries: int = 1
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def with_parameters(shared: Shared, read: Callable[[Box], np.ndarray], tiles: Se
     if shared.sigma is not None and shared.lam is not None:
         return replace(shared, noise=None)
     step = max(len(tiles) // SAMPLES, 1)
-    one_step = replace(shared, max_iterations=1)
+    one_step = replace(shared, max_iterations=1, symmetries=1)
     found = [_reconstructed([read(tile.read)], [tile.read], one_step)[0] for tile in tiles[step // 2 :: step][:SAMPLES]]
     sigma = median(float(one.sigma.max()) for one in found) * shared.white
     lam = median(float(one.lam.max()) for one in found)
@@ -175,6 +177,7 @@ def _reconstructed(
         max_iterations=shared.max_iterations,
         data_range=1.0,
         channelwise=shared.channelwise,
+        symmetries=shared.symmetries,
         callback=callback,
     )
     return found, image_format.restore

@@ -165,8 +165,8 @@ def solve_fixed_point(
         if keep_path:
             path.append(here.whole(here.x))
         if callback:
-            told = map(torch.from_numpy, (now.residual, estimate.relative, phases.active))
-            callback(Progress(iteration, here.whole(here.x), *told))
+            residual, distance, going_on = map(torch.from_numpy, (now.residual, estimate.relative, phases.active))
+            callback(Progress(iteration, here.whole(here.x), residual, distance, going_on))
     return Solution(
         x=here.whole(here.x),
         statuses=phases.statuses(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -65,6 +66,8 @@ class Progress:
     residual: Tensor  # relative to ||b||
     distance: Tensor  # estimated relative distance to the fixed point; inf while unknown
     active: Tensor  # bool: samples that go on
+    run: int = 0  # which of several runs this is,
+    runs: int = 1  # and how many there are
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,13 @@ class Movement:
     def none(cls, samples: int, tolerance: float) -> Movement:
         """No run was given up."""
         return cls(tolerance, 0, *torch.full((4, samples), torch.nan, dtype=torch.double))
+
+    def or_more(self, other: Movement) -> Movement:
+        """For each sample what moved more, of two runs."""
+        more = other.relative.nan_to_num(nan=-1) > self.relative.nan_to_num(nan=-1)
+        each = zip(self.columns, other.columns, strict=True)
+        columns = [torch.where(more, theirs, own) for own, theirs in each]
+        return Movement(self.tolerance, max(self.iterations, other.iterations), *columns)
 
     @property
     def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -146,7 +156,7 @@ class Solution:
     @property
     def status(self) -> Status:
         """The status of the worst sample, which is that of the batch."""
-        return max(self.statuses, key=list(Status).index)
+        return worst(self.statuses)
 
     @property
     def converged(self) -> bool:
@@ -163,6 +173,11 @@ class Solution:
 
     def __repr__(self) -> str:
         return f"<Solution {self}>"
+
+
+def worst(statuses: Iterable[Status]) -> Status:
+    """The last one in the order of `Status`."""
+    return max(statuses, key=list(Status).index)
 
 
 def per_sample_column(per_sample: Tensor, like: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ SHORT = {  # of methods, where there is little space
     "deal-light": "DEAL, light",
     "deal-rule": "DEAL, rule",
     "deal-paper": "DEAL, paper's",
+    "deal-mean": "DEAL, mean",
     "tv": "TV",
     "nlm": "NLM",
     "fbp": "FBP",

@@ -21,6 +21,7 @@ LABELS = {  # of methods, for people; ours first
     "deal-1e-2": "DEAL, tolerance 1e-2",
     "deal-rule": "DEAL, sigma and lam from the noise",
     "deal-paper": "DEAL, sigma and lam of the paper",
+    "deal-mean": "DEAL, mean over 8 symmetries",
     "bm3d": "BM3D",
     "tv": "Total variation",
     "nlm": "Non-local means",
@@ -39,7 +40,11 @@ LABELS = {  # of methods, for people; ours first
     "fbp": "Filtered back-projection",
 }
 OURS = "deal"
-STANDING = {"deal": "DEAL", "deal-rule": "DEAL with sigma and lam from the noise"}  # compared with the paper
+STANDING = {  # compared with the paper
+    "deal": "DEAL",
+    "deal-rule": "DEAL with sigma and lam from the noise",
+    "deal-mean": "DEAL as the mean over 8 symmetries",
+}
 OURS_FIRST = [name for name in LABELS if name.startswith(OURS)]
 ON_CPU = ("bm3d", "nlm", "wavelets", "fbp")  # wherever the others run
 CONVERGED = "CONVERGED"
