@@ -10,15 +10,20 @@ from torchdeal.solvers.result import Evaluation
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems.
 MEMORY = 3  # iterates between which the contraction is measured
-ENOUGH = 3  # accurate steps in a row, so that there are two ratios
-SLOWER = 3.0  # a part of d that earlier steps do not explain is taken to shrink so many times more slowly than they do
-GROWTH = 2.0  # a ratio that has grown is taken to grow by so many times as much again: slow modes are still emerging
-SLOWEST = 0.97  # but not beyond this
+ENOUGH = 3  # accurate steps in a row, so that there are two ratios. 2: 1 % fewer CG iterations; 4: no difference
+# A part of d that earlier steps do not explain is taken to shrink so many times more slowly than they do. 2: 5 % fewer
+# CG iterations, but on larger images twice as many answers too far (docs/notes/2026-11-solver-trials.md); 5: 5 % more
+SLOWER = 3.0
+# A ratio that has grown is taken to grow by so many times as much again: slow modes are still emerging. 0: 3 % fewer CG
+# iterations, but the gray model once ended 5 times too far away; 4: 1 % more
+GROWTH = 2.0
+SLOWEST = 0.97  # but not beyond this. 0.9 or 0.99: no difference
 # Where T goes back by more than it was moved, the fixed point lies between x and T(x). No plain iteration leads there,
 # but momentum that is taken back does. This contraction says: it is at most as far as the step is long
 OVERSHOOTING = 0.5
 # Where A is ill-conditioned, T may have modes that shrink by 1 % from step to step and are too small to show. So there
-# estimates are so many times what the steps tell (docs/notes/2026-11-solver-trials.md)
+# estimates are so many times what the steps tell (docs/notes/2026-11-solver-trials.md). 2: 3 % fewer CG iterations; 6:
+# 1 % more
 CAUTION = 4.0
 
 

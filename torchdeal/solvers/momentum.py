@@ -10,7 +10,9 @@ import torch
 from torchdeal.solvers.result import Evaluation
 
 MOST = 0.7  # factor at most. 0 takes 94 % more CG iterations, 0.5 11 %, 0.9 1 % (tools/solver_constants.py)
-RAMP = 2.0  # steps after which the factor is 1/2
+# Steps after which the factor is 1/2. There 1: 5 % more CG; 3: 1 % fewer, 4 % fewer outer iterations, 1 answer too far.
+# On larger images 3 takes 4 % more time (docs/notes/2026-11-solver-trials.md)
+RAMP = 2.0
 
 
 def extrapolation(age: Any, turned: Any, opposed: Any, aitken: Any, where: Any = torch.where) -> tuple[Any, Any]:
