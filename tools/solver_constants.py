@@ -87,7 +87,8 @@ def main(names: list[str]) -> None:
         if names and constant not in names:
             continue
         module = importlib.import_module(f"torchdeal.solvers.{module_name}")
-        users = [module] + [importlib.import_module(f"torchdeal.solvers.{m}") for m in ("fixed_point", "phases")]
+        others = (importlib.import_module(f"torchdeal.solvers.{m}") for m in ("fixed_point", "gathered", "phases"))
+        users = [module, *others]
         shipped = getattr(module, constant)
         for value in values:
             for user in users:  # those that imported its name hold it, too
