@@ -23,8 +23,9 @@ TOLERANCE, LIMIT = 1e-3, 150
 OTHERS = {
     "fixed_point.LOOSE": (0.2, 0.6),
     "fixed_point.ACCURATE": (0.1, 0.4),
-    "fixed_point.BOUNDED": (0.2, 0.6),
+    "fixed_point.BOUNDED": (0.4, 0.6),
     "momentum.MOST": (0.0, 0.5, 0.9),
+    "momentum.RAMP": (1.0, 3.0),
     "phases.ROUGH_UNTIL": (5e-4, 1e-2),
     "phases.EARLY": (1.0, 5.0),
     "phases.SMALL_STEPS": (1, 3),
@@ -33,11 +34,10 @@ OTHERS = {
     "phases.STUCK_FACTOR": (0.8, 0.99),
     "distance.MEMORY": (1, 5),
     "distance.ENOUGH": (2, 4),
+    "distance.SLOWER": (2.0, 5.0),
+    "distance.GROWTH": (0.0, 4.0),
     "distance.SLOWEST": (0.9, 0.99),
-    "distance.UNEXPLAINED": (5.0, 50.0),
-    "distance.RATIO_GROWTH": (1.02, 1.2),
-    "distance.RATIO_DROP": (0.5, 0.9),
-    "distance.CREEP": (0.5, 1.0),
+    "distance.CAUTION": (2.0, 6.0),
 }
 
 
@@ -87,7 +87,8 @@ def main(names: list[str]) -> None:
         if names and constant not in names:
             continue
         module = importlib.import_module(f"torchdeal.solvers.{module_name}")
-        users = [module] + [importlib.import_module(f"torchdeal.solvers.{m}") for m in ("fixed_point", "phases")]
+        others = (importlib.import_module(f"torchdeal.solvers.{m}") for m in ("fixed_point", "gathered", "phases"))
+        users = [module, *others]
         shipped = getattr(module, constant)
         for value in values:
             for user in users:  # those that imported its name hold it, too

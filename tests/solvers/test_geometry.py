@@ -70,9 +70,9 @@ def test_secants_agree_with_a_dense_least_squares_solve(dtype, known):
             assert float(left[sample]) == pytest.approx(float(target.norm()))
             continue
         changes = torch.stack([flat(d - correction)[sample] for _, correction in some], 1)
-        moves = torch.stack([flat(x - before)[sample] for before, _ in some], 1)
+        images = torch.stack([flat((x + d) - (before + correction))[sample] for before, correction in some], 1)
         weights = torch.linalg.lstsq(changes, target[:, None]).solution
-        assert float(explained[sample]) == pytest.approx(float((moves @ weights).norm()), rel=1e-6)
+        assert float(explained[sample]) == pytest.approx(float((images @ weights).norm()), rel=1e-6)
         assert float(left[sample]) == pytest.approx(float((target[:, None] - changes @ weights).norm()), rel=1e-6)
 
 

@@ -23,7 +23,7 @@ def factor(age, correction, before, movement):
     return float(age.item()), float(factor.item())
 
 
-@pytest.mark.parametrize(("age", "expected"), [(0, 0.0), (1, 1 / 4), (3, 1 / 2), (100, MOST)])
+@pytest.mark.parametrize(("age", "expected"), [(0, 0.0), (1, 1 / 3), (2, 1 / 2), (100, MOST)])
 def test_it_grows_with_age(age, expected):
     assert factor(age, AHEAD, AHEAD, AHEAD) == (age, pytest.approx(expected))
 
@@ -45,7 +45,7 @@ def test_samples_are_on_their_own():
     seen = geometry(correction, torch.cat([AHEAD, AHEAD]), movement)
     age, found = extrapolation(age, seen.turned, seen.opposed, seen.aitken, np.where)
     assert age.tolist() == [3, 0]
-    assert found.tolist() == [0.5, 0.0]
+    assert found.tolist() == [0.6, 0.0]
 
 
 def test_no_momentum_for_what_has_ended_or_is_over():
@@ -55,7 +55,7 @@ def test_no_momentum_for_what_has_ended_or_is_over():
     before = evaluation(torch.zeros(3, 2), AHEAD.expand(3, 2))
     now = evaluation(AHEAD.expand(3, 2), 2 * AHEAD.expand(3, 2), [before])
     factor = momentum.factor(now, np.array([True, False, True]))
-    assert factor.tolist() == [0.5, 0.0, 0.0]
+    assert factor.tolist() == [0.6, 0.0, 0.0]
     assert momentum.age.tolist() == [4, 4, 4]
 
 

@@ -12,7 +12,7 @@ TOLERANCE, ROUNDING = 1e-3, 1e-6
 UNKNOWN = SimpleNamespace(
     relative=np.array([np.inf]),
     accurate_steps=np.array([0]),
-    trusted=lambda now, tolerance: np.array([False]),
+    trusted=np.array([False]),
 )
 
 
@@ -30,7 +30,7 @@ def estimate(distance, accurate_steps=5, trusted=True):
     return SimpleNamespace(
         relative=np.array([distance]),
         accurate_steps=np.array([accurate_steps]),
-        trusted=lambda now, tolerance: np.array([trusted]),
+        trusted=np.array([trusted]),
     )
 
 

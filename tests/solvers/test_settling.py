@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from torchdeal.solvers import Status, System, solve_fixed_point
-from torchdeal.solvers.distance import CAUTION
-from torchdeal.solvers.settling import LOOK_EVERY, Settling
+from torchdeal.solvers.settling import CAUTION, LOOK_EVERY, Settling
 
 SIZE = 16
 

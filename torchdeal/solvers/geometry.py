@@ -62,10 +62,10 @@ class Geometry:
         return moved + both < 0
 
     def secants(self, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """With T affine along the last steps: how far they say the fixed point is from x, and what of d they leave.
+        """With T affine along the last steps: how far they say the fixed point is from T(x), and what of d they leave.
 
-        The weights w of the changes are those with the smallest `||d - sum_i w_i (d - d_i)||`; the moves, weighed so,
-        lead to the fixed point. Of a sample only its `known` latest steps count, `(B,)`.
+        The weights w of the changes are those with the smallest `||d - sum_i w_i (d - d_i)||`. The fixed point is then
+        at `T(x) - sum_i w_i (T(x) - T(x_i))`. Of a sample only its `known` latest steps count, `(B,)`.
         """
         m = self.earlier
         if not m:
@@ -74,9 +74,11 @@ class Geometry:
         pairs = counts[:, None] * counts[:, :, None]
         moves, changes = slice(1, 1 + m), slice(1 + m, 1 + 2 * m)
         among_changes = self._products[:, changes, changes] * pairs
+        both = self._products[:, moves, changes] * pairs
+        among_images = self._products[:, moves, moves] * pairs + both + both.mT + among_changes
         with_d = self._products[:, changes, 0] * counts
         weights = least_squares(among_changes, with_d)
-        explained = _quadratic(self._products[:, moves, moves] * pairs, weights)
+        explained = _quadratic(among_images, weights)
         left = self._products[:, 0, 0] - 2 * (weights * with_d).sum(1) + _quadratic(among_changes, weights)
         return np.sqrt(np.maximum(explained, 0)), np.sqrt(np.maximum(left, 0))
 

@@ -9,16 +9,19 @@ import torch
 
 from torchdeal.solvers.result import Evaluation
 
-MOST = 0.7  # factor at most. 0 takes 131 % more CG iterations, 0.5 25 %, 0.9 3 % (tools/solver_constants.py)
+MOST = 0.7  # factor at most. 0 takes 94 % more CG iterations, 0.5 11 %, 0.9 1 % (tools/solver_constants.py)
+# Steps after which the factor is 1/2. There 1: 5 % more CG; 3: 1 % fewer, 4 % fewer outer iterations, 1 answer too far.
+# On larger images 3 takes 4 % more time (docs/notes/2026-11-solver-trials.md)
+RAMP = 2.0
 
 
 def extrapolation(age: Any, turned: Any, opposed: Any, aitken: Any, where: Any = torch.where) -> tuple[Any, Any]:
     """How much of the last movement, from the `T(x)` before to this one, to add, per sample.
 
-    It grows as `k / (k + 3)` with the age k, as in Nesterov's method. Where the correction turns against the movement,
-    the age starts anew. Where a correction opposes the one before, T overshoots: a part of the movement is taken back,
-    the one after which the correction would be smallest if T were affine (Aitken's rule). Without that, where T
-    overshoots by as much as it corrects, the iteration would go to and fro for ever.
+    It grows as `k / (k + 2)` with the age k, a little faster than in Nesterov's method. Where the correction turns
+    against the movement, the age starts anew. Where a correction opposes the one before, T overshoots: a part of the
+    movement is taken back, the one after which the correction would be smallest if T were affine (Aitken's rule).
+    Without that, where T overshoots by as much as it corrects, the iteration would go to and fro for ever.
 
     Args:
         age: steps since the momentum started, `(B,)`; a tensor, or an array, as the others are.
@@ -31,7 +34,7 @@ def extrapolation(age: Any, turned: Any, opposed: Any, aitken: Any, where: Any =
         the age, 0 where it starts anew, and the factor.
     """
     age = where(turned | opposed, 0, age)
-    forward = (age / (age + 3)).clip(max=MOST)
+    forward = (age / (age + RAMP)).clip(max=MOST)
     return age, where(opposed, -aitken.clip(0, MOST), forward)
 
 

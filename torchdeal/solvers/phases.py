@@ -11,9 +11,9 @@ from torchdeal.solvers.result import Evaluation, Status
 
 # What other values do was measured by tools/solver_constants.py, on 14 problems of 48 x 48 pixels.
 ROUGH_UNTIL = 2e-3  # relative steps below this are not taken with rough systems, whose error is about 1e-3
-EARLY = 2.0  # the accurate end begins after steps of at most this many tolerances. 1: 3 % more outer iterations, 7 %
-# fewer CG; 5: 23 % more CG
-SMALL_STEPS = 2  # as many of them in a row. 1: 3 % more CG iterations; 3: 1 % more
+EARLY = 2.0  # the accurate end begins after steps of at most this many tolerances. 1: 3 % fewer CG; 5: 2 % more CG, 4 %
+# fewer outer iterations
+SMALL_STEPS = 2  # as many of them in a row. 1: 1 % more CG iterations, 2 % fewer outer ones; 3: 1 and 2 % more
 TOO_EARLY = 10.0  # it is called off where the estimate is more than this many tolerances. 3 or 30: no difference there
 # For runs that get nowhere. The 14 problems have none, and show no difference. docs/notes/2026-11-solver-trials.md has
 # one that went to and fro for 150 iterations; it ended after 54 with Aitken's rule, and momentum given up after this.
@@ -75,7 +75,7 @@ class Phases:
     def update(self, now: Evaluation, estimate: DistanceEstimate) -> np.ndarray:
         """Move on; returns the samples that `STUCK_WINDOW` accurate steps have not brought forward: momentum ends."""
         self.residuals.append(now.residual)
-        trusted = estimate.trusted(now, self.tolerance)
+        trusted = estimate.trusted
         no_progress = self._no_progress()
         stuck = no_progress & (estimate.accurate_steps >= STUCK_WINDOW)
         self._end(Status.CONVERGED, trusted & (estimate.relative <= self.tolerance))
