@@ -8,7 +8,7 @@ from solvers.test_distance import evaluation
 from torchdeal.solvers import Status, System, solve_fixed_point
 from torchdeal.solvers.gathered import Gathered
 
-STRENGTHS = (3.0, 0.01, 1.0, 0.1, 2.0)  # the first takes 21 iterations, the second 13
+STRENGTHS = (3.0, 0.01, 1.0, 0.1, 2.0)  # the first takes 23 iterations, the second 13
 N = 12
 
 
@@ -52,7 +52,7 @@ def assert_same(found, expected):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("max_iterations", [200, 17])
+@pytest.mark.parametrize("max_iterations", [200, 20])
 def test_a_batch_that_shrinks_gives_the_same_bits(max_iterations):
     found, counts, solution = solved(True, max_iterations=max_iterations)
     expected, whole, _ = solved(False, max_iterations=max_iterations)
