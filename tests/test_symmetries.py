@@ -1,6 +1,7 @@
 """The mean over the symmetries of the square."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,9 @@ from PIL import Image
 import torchdeal as td
 from torchdeal.model import SYMMETRIES
 from torchdeal.operators import Blur, Fourier, Mask
-from torchdeal.solvers import Status
+from torchdeal.solvers import Solution, Status
+from torchdeal.solvers.result import Movement
+from torchdeal.symmetries import mean_of
 
 MODEL = small_model(features=4)
 KNOBS = {"sigma": 0.08, "lam": 0.5, "model": MODEL, "data_range": 1.0}
@@ -101,10 +104,50 @@ def test_what_is_told_is_about_all_runs():
     assert int(rec.cg_iterations) > int(once.cg_iterations)
     assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
     first = int(once.iterations)
+    assert len(rec.path) == 1 + len(seen) + 1
     assert [state.run for state in seen] == [0] * first + [1] * (len(seen) - first)
     assert all(state.runs == 2 for state in seen)
     assert torch.equal(rec.path[first], once.x)
     assert torch.equal(rec.path[-1], rec.x)
+
+
+def test_the_mean_of_runs_that_ended_differently():
+    def run(status, distance, level, moved):
+        x = torch.tensor([level, 0.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
+        movement = Movement(1e-3, 19, *torch.tensor([[moved, math.nan]] * 4, dtype=torch.float64))
+        counts, known = torch.tensor([3, 1]), torch.tensor([distance, 0.0])
+        residuals = torch.tensor([[0.5, 0.1], [0.2, math.nan], [0.1, math.nan]])
+        statuses = (status, Status.CONVERGED)
+        return Solution(x, statuses, known, known, counts, 2 * counts, residuals, movement=movement)
+
+    found = mean_of(
+        [
+            run(Status.CONVERGED, 1e-3, 1.0, math.nan),
+            run(Status.UNSETTLED, 3e-3, 3.0, 0.5),
+            run(Status.STALLED, 2e-3, 2.0, 0.1),
+        ]
+    )
+    assert found.statuses == (Status.STALLED, Status.CONVERGED)
+    assert found.x.flatten().tolist() == [2.0] * 4 + [0.0] * 4
+    # (1e-3 * 1 + 3e-3 * 3 + 2e-3 * 2) / 3 / 2
+    torch.testing.assert_close(found.distance, torch.tensor([14e-3 / 6, 0.0]))
+    assert found.iterations.tolist() == [9, 3]
+    assert found.cg_iterations.tolist() == [18, 6]
+    assert found.residuals.shape == (9, 2)
+    assert found.movement.relative.tolist()[0] == 0.5
+    assert math.isnan(found.movement.relative[1])
+    assert found.path == ()
+
+
+def test_what_is_not_known_of_one_run_is_not_known_of_the_mean():
+    x, count = torch.zeros(1, 1, 2, 2), torch.ones(1, dtype=torch.int64)
+    still = Movement.none(1, 1e-3)
+    broken = Solution(
+        x, (Status.DIVERGED,), torch.tensor([math.inf]), torch.tensor([math.nan]), count, count, x[0, 0], movement=still
+    )
+    assert mean_of([broken, broken]).distance.tolist() == [math.inf]
+    fine = replace(broken, x=x + 1, distance=torch.tensor([1e-3]))
+    assert mean_of([fine, broken]).distance.tolist() == [math.inf]
 
 
 def test_it_begins_where_it_is_told_to():
@@ -179,7 +222,7 @@ def test_a_mean_has_no_certificate_error_bars_or_explanation():
     for ask in (lambda: rec.certificate(), lambda: td.uncertainty(rec), lambda: td.explain(rec)):
         with pytest.raises(ValueError, match="a mean of several answers"):
             ask()
-    assert "CONVERGED" in rec._repr_html_()
+    assert "a mean over 2 symmetries" in rec._repr_html_()
 
 
 def test_the_commands_offer_it(deal, tmp_path):

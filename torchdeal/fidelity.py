@@ -38,7 +38,7 @@ class Run:
     max_iterations: int
     keep_path: bool = False
     callback: Callable[[Progress], None] | None = None
-    symmetries: int = 1  # of which the mean is taken
+    symmetries: int = 1  # how many the answer is the mean over
 
     def after(self, iterations: int, **changed: int) -> Run:
         """The same for a callback that has seen so many iterations already; these fields of its `Progress` change."""

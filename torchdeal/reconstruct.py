@@ -92,7 +92,8 @@ def reconstruct(
             the operator says, as a DeepInverse physics with Gaussian noise does; else it is estimated, for pictures,
             k-space and sinograms.
         tolerance: on the estimated relative distance to the fixed point, per sample.
-        max_iterations: outer iterations at most; where noise is of another kind, those of the last solution.
+        max_iterations: outer iterations at most; where noise is of another kind, those of the last solution; of several
+            symmetries, those of each run.
         start: the first iterate, an image like the result, or a `Reconstruction`; zero if None. Another start can lead
             to another fixed point: uniqueness is proven only for small lam.
         keep_path: keep all iterates in `Reconstruction.path`.
@@ -105,8 +106,8 @@ def reconstruct(
         channelwise: apply a gray model to each channel of the image on its own; always so where the two channels are
             real and imaginary part, as in the MRI of DeepInverse.
         alpha: the last of 2 or 4 channels is transparency, which is returned as it is.
-        symmetries: the answer is the mean over so many of the symmetries of the square: 2 and 4 are quarter turns, 8
-            also mirrors them. The mean is a little closer to the truth; 8 take about five times as long as 1.
+        symmetries: the answer is the mean over so many of the eight symmetries of the square. 4 are the four turns, 8
+            these and their mirror images. It is mostly a little closer to the truth; 8 take five to six times as long.
         backend: `"direct"`, `"fft"` or `"packed"`; by default the fastest one that fits.
 
     Returns:

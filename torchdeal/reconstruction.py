@@ -72,7 +72,7 @@ def posed_by(result: Any) -> tuple[PosedEquation, Tensor]:
     if result.symmetries > 1:
         raise ValueError(
             "this result is a mean of several answers, which is the answer to no single problem: to ask about one, "
-            "reconstruct without symmetries"
+            "reconstruct with symmetries=1"
         )
     return result.posed()
 
@@ -86,7 +86,7 @@ class Reconstruction(Solution):
         lam: the strength, `(B,)`, or a map.
         equation: the problem as it was solved.
         image: the answer to it, `(B, C, H, W)` in 0..1.
-        symmetries: of which x is the mean.
+        symmetries: how many x is the mean over.
     """
 
     sigma: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchdeal.solvers import Status, System, solve_fixed_point
-from torchdeal.solvers.settling import CAUTION, LOOK_EVERY, Settling
+from torchdeal.solvers.settling import LOOK_EVERY, STILL_TO_GO, Settling
 
 SIZE = 16
 
@@ -56,7 +56,7 @@ def test_ill_conditioned_systems_get_less_patience_and_larger_distances():
     steps = [0.1 * 0.55**k for k in range(4)]
     found, settling = still_image(tuple(1 + sum(steps[: k + 1]) for k in range(3)), patient=False)
     assert found == [False, False, True]
-    assert float(settling.distance) == pytest.approx(CAUTION * steps[2] * 0.55 / 0.45 / SIZE, rel=4e-3)
+    assert float(settling.distance) == pytest.approx(STILL_TO_GO * steps[2] * 0.55 / 0.45 / SIZE, rel=4e-3)
     assert not any(still_image((2.0, 1.05, 1.0025, 1.000125), patient=False)[0])
 
 

@@ -111,7 +111,7 @@ class Time(Comparison):
 
 def _default_methods(kind: str, quick: bool) -> list[str]:
     """Ours, and all competitors."""
-    names = [name for name in default_methods(kind, quick) if name not in ("deal-rule", "deal-paper")]
+    names = [name for name in default_methods(kind, quick) if name not in ("deal-rule", "deal-paper", "deal-mean")]
     return [names[0], ROUGH, *names[1:]] if kind == DENOISING else names
 
 

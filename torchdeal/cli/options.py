@@ -129,7 +129,7 @@ class Settings:
             min=1,
             max=SYMMETRIES,
             help="Take the mean of the answers for so many turned and mirrored pictures: a little better, and slower. "
-            "8 take about five times as long.",
+            "8 take five to six times as long.",
         ),
     ] = 1
     certificate: Annotated[

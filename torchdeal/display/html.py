@@ -50,11 +50,15 @@ def _of_one(rec: Reconstruction) -> str:
     rows = [
         ("status", f"{_badge(rec.status)}<br/>{escape(rec.status.value + moving)}"),
         ("distance", escape(f"{_distance(rec.distance[0])} (relative, to the fixed point; an estimate)")),
-        ("iterations", escape(f"{int(rec.iterations[0])} outer, {int(rec.cg_iterations[0])} CG")),
+        ("iterations", escape(f"{int(rec.iterations[0])} outer, {int(rec.cg_iterations[0])} CG{_of_runs(rec)}")),
         ("sigma", escape(_level(rec.sigma, 0))),
         ("lam", escape(_level(rec.lam, 0))),
     ]
     return _table([f"{_cell(f'<b>{name}</b>')}{_cell(words)}" for name, words in rows])
+
+
+def _of_runs(rec: Reconstruction) -> str:
+    return f" (a mean over {rec.symmetries} symmetries)" if rec.symmetries > 1 else ""
 
 
 def _of_several(rec: Reconstruction, shown: int) -> str:

@@ -136,7 +136,7 @@ class DEAL(deepinv_models.Reconstructor):
         tolerance: on the estimated relative distance to the fixed point.
         max_iterations: outer iterations at most.
         channelwise: apply a gray model to each channel of the image on its own.
-        symmetries: of which the mean is taken, as in `torchdeal.reconstruct`.
+        symmetries: how many the image is the mean over, as in `torchdeal.reconstruct`.
         data_range: the value of white in the image, as in `torchdeal.reconstruct`; by default 1.0, for MRI `"auto"`.
         device: where the weights are, the CPU if None.
     """

@@ -185,7 +185,7 @@ def sample_of(found: Reconstruction, index: int, image_format: ImageFormat) -> R
         contraction=found.contraction[here],
         iterations=found.iterations[here],
         cg_iterations=found.cg_iterations[here],
-        residuals=_of_run(found.residuals[:, here]),
+        residuals=_of_run(found.residuals[:, here], int(found.iterations[index])),
         movement=movement,
         sigma=_part_of(found.sigma, here) * units,
         lam=_part_of(found.lam, here),
@@ -204,9 +204,10 @@ def _equation_of(equation: PosedEquation, here: slice, image_format: ImageFormat
     return replace(equation, **per_sample, noise=noise, image_format=image_format)
 
 
-def _of_run(residuals: Tensor) -> Tensor:
-    """Without the iterations of the others after this sample ended."""
-    return residuals[~residuals.isnan().all(1)]
+def _of_run(residuals: Tensor, iterations: int) -> Tensor:
+    """Of one sample, without the iterations of the others after it ended. Where it diverged the last may be NaN."""
+    made = residuals[~residuals.isnan().all(1)]
+    return made if len(made) == iterations else residuals[:iterations]
 
 
 def _part_of(values: Tensor, here: slice) -> Tensor:

@@ -22,6 +22,7 @@ from torchdeal.scale.batches import attempt
 from torchdeal.scale.grid import Box, Tile
 from torchdeal.scale.local import LocalOperator
 from torchdeal.solvers import Progress, Status
+from torchdeal.symmetries import check_symmetries
 
 SAMPLES = 5  # tiles in which sigma and lam are looked for, at most
 
@@ -41,7 +42,7 @@ class Shared:
         max_iterations: of a tile, at most.
         channelwise: apply a gray model to each channel.
         leave: the pixels are the answer already.
-        symmetries: of which the mean is taken.
+        symmetries: how many a result is the mean over.
     """
 
     model: DEAL
@@ -55,6 +56,9 @@ class Shared:
     channelwise: bool = False
     leave: bool = False
     symmetries: int = 1
+
+    def __post_init__(self) -> None:
+        check_symmetries(self.symmetries)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class DistanceEstimate:
         distance = np.where(now.residual == 0, 0.0, distance)  # this is the fixed point
         distance = np.where(update & ~np.isnan(distance), distance, np.inf)
         self.relative = np.where(active, distance, self.relative)
-        self.contraction = np.where(update, ratio, self.contraction)
+        self.contraction = np.where(update & ~negligible, ratio, self.contraction)
         self.accurate_steps = np.where(update, self.accurate_steps + 1, self.accurate_steps * ~active)
 
     def _forget(self, active: np.ndarray) -> None:

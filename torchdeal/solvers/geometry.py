@@ -75,7 +75,7 @@ class Geometry:
         moves, changes = slice(1, 1 + m), slice(1 + m, 1 + 2 * m)
         among_changes = self._products[:, changes, changes] * pairs
         both = self._products[:, moves, changes] * pairs
-        among_images = self._products[:, moves, moves] * pairs + both + both.mT + among_changes
+        among_images = self._products[:, moves, moves] * pairs + both + both.swapaxes(1, 2) + among_changes
         with_d = self._products[:, changes, 0] * counts
         weights = least_squares(among_changes, with_d)
         explained = _quadratic(among_images, weights)

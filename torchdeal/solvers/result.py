@@ -128,12 +128,13 @@ class Solution:
         statuses: how each sample ended.
         distance: estimated relative distance to the fixed point, `||x - x*|| / ||x||`, shape `(B,)`; infinite
             where the run was too short, or not contracting, to know. An estimate, not a proof.
-        contraction: the measured factor by which T shrinks distances, `(B,)`; nan where unknown.
-        iterations: outer iterations (masks), `(B,)`.
+        contraction: the factor by which T shrinks distances, as last measured, `(B,)`; nan where unknown.
+        iterations: outer iterations (masks), `(B,)`; where there were several runs, of all of them.
         cg_iterations: conjugate-gradient iterations in all, `(B,)`.
         residuals: `||b - A(M(x_k)) x_k|| / ||b||` for each outer iteration k, `(K, B)`; nan after a sample ended.
         movement: what still moves in the samples that are UNSETTLED; None if that was not looked at.
-        path: the iterates `x_0, x_1, ...` if they were asked for, else empty.
+        path: the iterates `x_0, x_1, ...` if they were asked for, else empty. Of a mean over symmetries those of all
+            runs, one after the other, and the mean.
     """
 
     x: Any

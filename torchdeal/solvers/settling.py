@@ -23,7 +23,7 @@ LOOKS = 3  # before a run may be given up; as many as the tolerance has digits, 
 SHRINKING = 0.5  # to this part at most from look to look, if a run is to go on: a tenth takes 63 iterations then
 # The same where A is ill-conditioned. There more iterations hardly change what a person sees
 ILL_CONDITIONED_SHRINKING = 0.1
-CAUTION = 3.0  # there what is left is so many times what the movements tell
+STILL_TO_GO = 3.0  # where A is ill-conditioned, what is left is so many times what the movements tell
 VISIBLE = 1e-3  # relative; who asks for less wants to wait, so no run is given up that moves less
 UNKNOWN = 0.9  # movements that shrink by less say nothing about where they end
 SPOT = 9  # side of the square in which the movement is largest
@@ -70,7 +70,7 @@ class Settling:
         if patient:
             hopeless = going_on & (shrinking > SHRINKING) & (after_as_many_again > self.tolerance)
         else:
-            left = CAUTION * left
+            left = STILL_TO_GO * left
             hopeless = going_on & (shrinking > ILL_CONDITIONED_SHRINKING) & (left > self.tolerance)
         if self.tolerance < VISIBLE:
             hopeless &= relative > VISIBLE
