@@ -19,7 +19,7 @@ MISSING = {
     "upscale": set(),
     "inpaint": {"recursive"},
     "explain": {"certificate", "error-bars", "parameters", "quality", "recursive", "save-degraded", "skip-existing"}
-    | {"batch"}
+    | {"batch", "symmetries"}
     | OF_PICTURES
     | OF_MUCH,
     "mri": {"batch", "channelwise", "data-range", "quality", "recursive"} | OF_PICTURES | OF_MUCH,

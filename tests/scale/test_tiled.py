@@ -86,7 +86,10 @@ def test_colours_and_stacks_are_looped_over():
     assert reconstruct_tiled(stack, target, **quick).x is target
     assert (target[0] == one).all()
     three = np.stack([image] * 3, -1)
-    assert (reconstruct_tiled(three, channelwise=True, **quick).x[..., 1] == one).all()
+    # The channels are one sample, whose sums are rounded in another way.
+    middle = reconstruct_tiled(three, channelwise=True, **quick).x[..., 1]
+    assert np.abs(middle.astype(int) - one).max() <= 1
+    assert (middle != one).mean() < 1e-3
 
 
 class TestReach:
