@@ -34,6 +34,15 @@ def _levels(method: str, folder: str, images: int, values: dict[int, float], sou
     return [Expected(method, folder, sigma, images, value, source) for sigma, value in values.items()]
 
 
+def published_values() -> dict[tuple[str, str], dict[str, float]]:
+    """Those for whole sets: method and source to cell of the denoising benchmark to value."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for one in EXPECTED:
+        if one.source != RECIPE and one.images == WHOLE and one.crop is None:
+            found.setdefault((one.method, one.source), {})[f"{one.folder}, sigma {one.sigma}"] = one.value
+    return found
+
+
 EXPECTED: list[Expected] = [
     *_levels("dncnn", GRAY, 8, {15: 31.675, 25: 29.13}),
     *_levels("dncnn", GRAY, WHOLE, {25: 29.238}),

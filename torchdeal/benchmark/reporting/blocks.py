@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchdeal.benchmark.curves import runs_of
 from torchdeal.benchmark.paper import papers_value
 from torchdeal.benchmark.reporting.chapters import opening, sections
-from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, Standings, label
+from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, TO_PUBLISHED_TITLE, Standings, label
 from torchdeal.benchmark.reporting.tables import Section, Table, markdown_text, number
 from torchdeal.benchmark.results import Results, Row
 
@@ -119,7 +119,8 @@ def _section(section: Section, head: bool) -> Iterator[str]:
     if head:
         yield f"**{markdown_text(section.title)}**"
     yield markdown_text(section.text)
-    shown = [table for table in section.further if table.quoted or table.title.startswith(RUNS_TITLE)]
+    titles = RUNS_TITLE, TO_PUBLISHED_TITLE
+    shown = [table for table in section.further if table.quoted or table.title.startswith(titles)]
     for table in [*section.tables, *shown]:
         yield str(table)
     yield "\n".join(f"- {markdown_text(note)}" for note in section.notes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
+from torchdeal.benchmark.peers.published import QUOTED, published_values
 from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
 from torchdeal.benchmark.reporting.tables import Best, Section, Table, number
 from torchdeal.benchmark.results import Results, Row
@@ -54,6 +55,11 @@ PAPER_TITLE = "As the paper reports it (not measured here)"
 PUBLIC_CODE_TITLE = "By the public code of the paper (not measured here)"
 TO_PAPER_TITLE, TO_CODE_TITLE = "DEAL here minus DEAL in the paper, in dB", "DEAL here minus the public code, in dB"
 TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
+TO_PUBLISHED_TITLE = "Other methods: measured here minus the published value (in brackets), in dB"
+ABOUT_PUBLISHED = (
+    "Published values are of answers that are not clipped, those of BM3D and EPLL the ones in the paper of DnCNN. "
+    "The package bm3d is newer than the BM3D of that paper."
+)
 RUNS_TITLE = "How it ran"
 READING = [
     "PSNR is the mean over the images of a column; the best measured one is bold. Ours come first, then the others by "
@@ -121,14 +127,15 @@ class Standings:
     def section(self) -> Section:
         """All that is known about it."""
         measured = [cell for cell in self.columns if self.most[cell]]
-        further = [self.paper(), self.to_paper(), self.to_others(measured), self.runs()]
+        published = self.to_published()
+        further = [self.paper(), self.to_paper(), self.to_others(measured), published, self.runs()]
         details = [self.runs_of_cells(), self.parameters(), *map(self.values_of_images, measured)]
         return Section(
             self.title,
             tables=[self.psnr(measured)] if measured else [],
             further=[table for table in further if table.rows],
             details=[table for table in details if table.rows],
-            notes=[*self.standing(), *self.reasons()],
+            notes=[*self.standing(), *([ABOUT_PUBLISHED] if published.rows else []), *self.reasons()],
         )
 
     def psnr(self, cells: Sequence[str]) -> Table:
@@ -184,6 +191,19 @@ class Standings:
             if method != OURS and any(entries):
                 rows.append([label(method), *entries])
         return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_OTHERS_TITLE)
+
+    def to_published(self) -> Table:
+        """Are the other methods what their authors say? Where both are means over the same images."""
+        known = {} if is_trial(self.results) else published_values()
+        cells = [cell for cell in self.columns if any(cell in values for values in known.values())]
+        rows = []
+        for method, source in sorted(known, key=lambda one: [*self.methods, one[0]].index(one[0])):
+            values = known[method, source]
+            scores = {cell: score for cell in cells if (score := self.score(cell, method)) and self._all(cell, score)}
+            if values.keys() & scores.keys():
+                name = label(method) + (f", in the {QUOTED}" if source == QUOTED else "")
+                rows.append([name, *(_beside(scores.get(cell), values.get(cell)) for cell in cells)])
+        return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_PUBLISHED_TITLE)
 
     def runs(self) -> Table:
         """How the runs of each method ended, over all cells of the table."""
@@ -331,6 +351,11 @@ class Standings:
 
 
 RUN_HEAD = ["problems", "converged", "iterations (most)", "CG (most)", "s per image", "at once", "device"]
+
+
+def _beside(score: CellScore | None, value: float | None) -> str:
+    """What was measured minus a value, and the value."""
+    return "" if score is None or value is None else f"{signed(score.mean - value)} ({value:.2f})"
 
 
 def _difference(values: Sequence[float]) -> str:
