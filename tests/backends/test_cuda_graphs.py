@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 
+from torchdeal.backends.cuda import graphs
 from torchdeal.backends.cuda.graphs import Replays
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -48,3 +49,20 @@ def test_a_capture_that_fails_does_not_spoil_the_next():
         for _ in range(3):
             assert float(replays.run("other", torch.square, 2 * x)[0]) == 4
         torch.cuda.empty_cache()
+
+
+def test_without_memory_for_graphs_there_are_none(monkeypatch):
+    def full():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    replays, x = Replays(), torch.ones(100, device="cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr(graphs._of_thread, "pool", full)
+        replays.run("doubled", lambda x: 2 * x, x)
+        with pytest.warns(UserWarning, match="without a CUDA graph"):
+            assert float(replays.run("doubled", lambda x: 2 * x, x)[0]) == 2
+        assert float(replays.run("doubled", lambda x: 2 * x, 3 * x)[0]) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            assert float(replays.run("other", torch.square, 2 * x)[0]) == 4

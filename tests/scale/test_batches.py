@@ -1,10 +1,13 @@
 """Batches: order, bounded waiting, and what is broken fails alone."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
 from torchdeal.operators import Blur, Identity, Mask
-from torchdeal.scale.batches import Batches, batch_size, kind_of
+from torchdeal.scale.batches import Batches, attempt, batch_size, kind_of
 
 
 class Solver:
@@ -45,6 +48,28 @@ def test_where_memory_runs_out_batches_get_smaller_and_stay_so():
     found, calls = answers([1, 3, 5, 7, 9, 11, 13, 15], size=4, solver=Solver(memory=2))
     assert [answer for _, answer in found] == [10, 30, 50, 70, 90, 110, 130, 150]
     assert calls == [[1, 3, 5, 7], [1, 3], [5, 7], [9, 11], [13, 15]]
+
+
+def test_what_did_not_fit_is_gone_before_less_is_tried():
+    """Also where it knows itself, so that only the garbage collector ends it."""
+    held = []
+
+    class Held:
+        def __init__(self):
+            self.itself = self
+
+    def solve(items):
+        assert all(one() is None for one in held)
+        if len(items) > 1:
+            held.append(weakref.ref(Held()))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [2 * item for item in items]
+
+    gc.disable()
+    try:
+        assert attempt(solve, [1, 2]) == [2, 4]
+    finally:
+        gc.enable()
 
 
 def test_one_that_does_not_fit_alone_is_an_error():

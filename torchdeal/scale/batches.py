@@ -6,6 +6,7 @@ samples of a batch stop on their own, each with its own statistics.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -81,6 +82,7 @@ def attempt(
             return [error]
     if not short:
         return [answer for item in items for answer in attempt(solve, [item], halved)]
+    gc.collect()  # what knows itself, as a backend that computes without CUDA graphs does, is not gone yet
     half = len(items) // 2
     halved(half)
     parts = items[:half], items[half:]

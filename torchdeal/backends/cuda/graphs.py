@@ -59,19 +59,22 @@ class Replay:
 
     def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream):
         self.inputs = [value.clone() for value in inputs]
-        self.graph, self.function, before = torch.cuda.CUDAGraph(), None, torch.cuda.current_stream()
-        pool = _of_thread.pool()
+        self.function, before, pool = None, torch.cuda.current_stream(), None
+        graph = torch.cuda.CUDAGraph()
         try:
+            pool = _of_thread.pool()
             # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
             with torch.cuda.stream(stream):
-                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     self.output = function(*self.inputs)
                 finally:
-                    self.graph.capture_end()
+                    graph.capture_end()
+            self.graph = graph  # one that failed ends here: it would hold on to its memory
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # a capture that fails leaves its own behind
-            _of_thread.abandon(pool)
+            if pool is not None:
+                _of_thread.abandon(pool)
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
             # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
             self.function = function
