@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.peers.base import Unavailable, inference, squared_norm, tunable
 from torchdeal.benchmark.total_variation import minimise_total_variation
+from torchdeal.extras import optional
 from torchdeal.operators import (
     Blur,
     BlurBoundary,
@@ -20,6 +21,7 @@ from torchdeal.operators import (
 )
 from torchdeal.simulate import filtered_back_projection
 
+EXTRA = "peers"
 SMALLEST = 1e-6  # of what Richardson-Lucy divides by
 
 
@@ -85,14 +87,18 @@ class ZeroFilling:
 
 @dataclass(frozen=True, eq=False)
 class FilteredBackProjection:
-    """With the ramp filter, by scikit-image."""
+    """With the ramp filter, by scikit-image, of projections that a Gaussian has smoothed."""
+
+    smoothing: float = tunable(1.0, *(2.0 ** (k / 2) for k in range(-6, 7)))  # its deviation in bins
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
         if not isinstance(H, Radon):
             raise Unavailable(f"filtered back-projection is for parallel beams, not for {H.known_as()}")
-        sinograms = y.detach().cpu().flatten(0, 1)[:, None]
         try:
+            ndimage = optional("scipy.ndimage", "filtered back-projection", EXTRA)
+            smooth = ndimage.gaussian_filter1d(y.cpu().double().numpy(), self.smoothing, mode="constant")
+            sinograms = torch.from_numpy(smooth).flatten(0, 1)[:, None]
             slices = [filtered_back_projection(sinogram[None], H.to("cpu")) for sinogram in sinograms]
         except ImportError as error:
             raise Unavailable(str(error)) from None
