@@ -135,9 +135,14 @@ class Preconditioning:
         return result if self.complex else result.real
 
     def _smoothed(self, energy: Tensor) -> Tensor:
-        """About the diagonal of `W^T M^2 W`: a mask weighs on all the pixels that its filter sees."""
+        """About the diagonal of `W^T M^2 W`: a mask weighs on all the pixels that its filter sees.
+
+        Masks are at least 0.01, so this is far above the rounding of the transforms.
+        """
         padded = F.pad(energy, (self.reach,) * 4, mode="reflect" if self.reflecting else "constant")
-        return F.conv2d(padded, self.envelope.flip(-2, -1), groups=self.channels)
+        size, (height, width) = padded.shape[-2:], energy.shape[-2:]
+        spectrum = torch.fft.rfft2(padded) * torch.fft.rfft2(self.envelope[:, 0], size)
+        return torch.fft.irfft2(spectrum, size)[..., -height:, -width:]
 
     def _parts(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self.channels, *x.shape[-2:])
