@@ -40,7 +40,7 @@ class BM3D:
 class TVDenoiser:
     """`argmin_x 0.5 ||x - y||^2 + strength sigma / 255 TV(x)`."""
 
-    strength: float = tunable(0.6, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.2)
+    strength: float = tunable(0.6, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.5, 2.0)
 
     @inference
     def __call__(self, noisy: Tensor, sigma: float) -> Tensor:
@@ -53,7 +53,7 @@ class NonLocalMeans:
     """By scikit-image, with patches of 5 x 5 pixels up to 10 pixels away; `width` is that of the kernel, in sigmas."""
 
     restoration: ModuleType
-    width: float = tunable(0.7, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    width: float = tunable(0.7, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
     @inference
     def __call__(self, noisy: Tensor, sigma: float) -> Tensor:
