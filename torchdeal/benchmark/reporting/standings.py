@@ -58,8 +58,8 @@ TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
 TO_PUBLISHED_TITLE = "Other methods: measured here minus the published value (in brackets), in dB"
 ABOUT_PUBLISHED = (
     "Published values are of answers that are not clipped, those of BM3D and EPLL the ones in the paper of DnCNN. "
-    "The package bm3d is newer than the BM3D of that paper; the weights of FFDNet are those of Tassano et al., not those "
-    "of its authors."
+    "The package bm3d is newer than the BM3D of that paper; the weights of FFDNet are those of Tassano et al., not "
+    "those of its authors."
 )
 RUNS_TITLE = "How it ran"
 READING = [
