@@ -166,8 +166,17 @@ def test_a_value_that_is_no_number_is_missing(tmp_path):
     assert table(Results.load(tmp_path / "denoising.json"), PSNR_TITLE)["Total variation"] == ["", "(1 of 2)"]
 
 
+def test_where_published_values_are_from_and_which_methods_have_none():
+    results = denoising()
+    results.rows += rows("BSD68, sigma 25", "nlm", other(27.0), other(28.0))
+    notes = section(results).notes
+    assert "BM3D: as in the paper of DnCNN. The package bm3d is newer." in notes
+    assert not any(note.startswith("EPLL: as in") for note in notes)  # it was not measured
+    assert "No published value for these images is known here: Non-local means." in notes
+
+
 def test_reasons_are_sentences():
-    assert section(denoising()).notes[2:] == [  # after the comparisons
+    assert section(denoising()).notes[-2:] == [  # after the comparisons
         "DnCNN: not measured: there are no weights.",
         "DEAL, light weights, sigma 25: not measured: it is too late.",
     ]

@@ -126,6 +126,22 @@ def test_preconditioned_solve_equals_a_dense_one(name):
     assert relative(result.x.flatten(1), expected) < 1e-7
 
 
+@pytest.mark.parametrize("boundary", ["reflect", "zero"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_smoothing_is_a_convolution_and_stays_positive(channels, boundary):
+    """In single precision, and where most masks are 0.01 and few are 1."""
+    with torch.no_grad():
+        weights = small_model(channels, boundary).float().weights()
+        made = preconditioning(weights, Blur(KERNEL.float()), random(2, channels, size=32).float())
+    assert made is not None
+    energy = torch.where(random(2, channels, size=32) > 0.9, 1.0, 1e-4).double()
+    padded = F.pad(energy, 4 * [made.reach], mode="reflect" if boundary == "reflect" else "constant")
+    expected = F.conv2d(padded, made.envelope.double().flip(-2, -1), groups=channels)
+    found = made._smoothed(energy.float())
+    assert relative(found.double(), expected) < 1e-6
+    assert float(found.min()) > 0.5 * float(expected.min())
+
+
 @pytest.mark.parametrize("H", [Identity(), Radon([0.0, 45.0], (SIZE, SIZE)), Blur(KERNEL, "zero")])
 def test_nothing_where_nothing_is_known(H):
     assert preconditioning(small_model().weights(), H, random(1, 1)) is None

@@ -137,7 +137,7 @@ class Preconditioning:
     def _smoothed(self, energy: Tensor) -> Tensor:
         """About the diagonal of `W^T M^2 W`: a mask weighs on all the pixels that its filter sees.
 
-        Masks are at least 0.01, so this is far above the rounding of the transforms.
+        Masks are at least 0.01: so it stays positive, although transforms round.
         """
         padded = F.pad(energy, (self.reach,) * 4, mode="reflect" if self.reflecting else "constant")
         size, (height, width) = padded.shape[-2:], energy.shape[-2:]

@@ -58,10 +58,11 @@ class Replay:
     """
 
     def __init__(self, function: Callable[..., Any], inputs: tuple[Tensor, ...], stream: torch.cuda.Stream):
-        self.inputs = [value.clone() for value in inputs]
+        self.inputs: list[Tensor] = []
         self.function, before, pool = None, torch.cuda.current_stream(), None
         graph = torch.cuda.CUDAGraph()
         try:
+            self.inputs = [value.clone() for value in inputs]
             pool = _of_thread.pool()
             # Not `torch.cuda.graph`, which waits for the device and gives back all unused memory each time.
             with torch.cuda.stream(stream):
@@ -77,7 +78,7 @@ class Replay:
                 _of_thread.abandon(pool)
             warnings.warn(f"computing without a CUDA graph, which is slower: {error.__context__ or error}")
             # Kept only where it is needed: it knows the backend, and a cycle would keep the memory of both.
-            self.function = function
+            self.inputs, self.output, self.function = [], None, function
 
     def __call__(self, *inputs: Tensor) -> Any:
         if self.function is not None:

@@ -41,8 +41,9 @@ def published_values() -> dict[tuple[str, str], dict[str, float]]:
     for one in EXPECTED:
         if one.source != RECIPE and one.images == WHOLE and one.crop is None:
             found.setdefault((one.method, one.source), {})[f"{one.folder}, sigma {one.sigma}"] = one.value
-    crops = {cell: values["BM3D"] for cell, values in PAPER["denoising"].items() if cell.startswith(CROPS)}
-    found["bm3d", QUOTED].update(crops)
+    for method, name in (("bm3d", "BM3D"), ("dncnn", "DnCNN")):
+        crops = {cell: values[name] for cell, values in PAPER["denoising"].items() if cell.startswith(CROPS)}
+        found.setdefault((method, QUOTED), {}).update(crops)
     return found
 
 

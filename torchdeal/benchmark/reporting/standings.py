@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
-from torchdeal.benchmark.peers.published import QUOTED, published_values
+from torchdeal.benchmark.peers.published import PUBLISHED, QUOTED, published_values
 from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
 from torchdeal.benchmark.reporting.tables import Best, Section, Table, number
 from torchdeal.benchmark.results import Results, Row
@@ -56,11 +56,17 @@ PUBLIC_CODE_TITLE = "By the public code of the paper (not measured here)"
 TO_PAPER_TITLE, TO_CODE_TITLE = "DEAL here minus DEAL in the paper, in dB", "DEAL here minus the public code, in dB"
 TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
 TO_PUBLISHED_TITLE = "Other methods: measured here minus the published value (in brackets), in dB"
-ABOUT_PUBLISHED = (
-    "Published values are of answers that are not clipped, those of BM3D and EPLL the ones in the paper of DnCNN. "
-    "The package bm3d is newer than the BM3D of that paper; the weights of FFDNet are those of Tassano et al., not "
-    "those of its authors."
-)
+ABOUT_PUBLISHED = {  # by method and source, or by source
+    PUBLISHED: "Values are those of the authors, and of answers that are not clipped.",
+    ("bm3d", PUBLISHED): "BM3D: as in the paper of DnCNN. The package bm3d is newer.",
+    ("epll", PUBLISHED): "EPLL: as in the paper of DnCNN. The mixture is one that was fitted here.",
+    ("ffdnet", PUBLISHED): "FFDNet: the weights are those of Tassano et al., not those of its authors.",
+    ("bm3d", QUOTED): "BM3D in the paper of DEAL: which code that was, and which noise, is not said.",
+    (
+        "dncnn",
+        QUOTED,
+    ): "DnCNN in the paper of DEAL: which weights these were is not said. Here each noise level has its own.",
+}
 RUNS_TITLE = "How it ran"
 READING = [
     "PSNR is the mean over the images of a column; the best measured one is bold. Ours come first, then the others by "
@@ -128,15 +134,14 @@ class Standings:
     def section(self) -> Section:
         """All that is known about it."""
         measured = [cell for cell in self.columns if self.most[cell]]
-        published = self.to_published()
-        further = [self.paper(), self.to_paper(), self.to_others(measured), published, self.runs()]
+        further = [self.paper(), self.to_paper(), self.to_others(measured), self.to_published(), self.runs()]
         details = [self.runs_of_cells(), self.parameters(), *map(self.values_of_images, measured)]
         return Section(
             self.title,
             tables=[self.psnr(measured)] if measured else [],
             further=[table for table in further if table.rows],
             details=[table for table in details if table.rows],
-            notes=[*self.standing(), *([ABOUT_PUBLISHED] if published.rows else []), *self.reasons()],
+            notes=[*self.standing(), *self.about_published(), *self.reasons()],
         )
 
     def psnr(self, cells: Sequence[str]) -> Table:
@@ -195,16 +200,39 @@ class Standings:
 
     def to_published(self) -> Table:
         """Are the other methods what their authors say? Where both are means over the same images."""
-        known = {} if is_trial(self.results) else published_values()
+        known = self._published()
         cells = [cell for cell in self.columns if any(cell in values for values in known.values())]
         rows = []
-        for method, source in sorted(known, key=lambda one: [*self.methods, one[0]].index(one[0])):
-            values = known[method, source]
-            scores = {cell: score for cell in cells if (score := self.score(cell, method)) and self._all(cell, score)}
-            if values.keys() & scores.keys():
-                name = label(method) + (f", in the {QUOTED}" if source == QUOTED else "")
-                rows.append([name, *(_beside(scores.get(cell), values.get(cell)) for cell in cells)])
+        for (method, source), values in known.items():
+            name = label(method) + (f", in the {QUOTED}" if source == QUOTED else "")
+            rows.append([name, *(_beside(self._whole_score(cell, method), values.get(cell)) for cell in cells)])
         return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_PUBLISHED_TITLE)
+
+    def about_published(self) -> Iterator[str]:
+        """Where these values are from, and which methods have none."""
+        known = self._published()
+        if not known:
+            return
+        for key in dict.fromkeys([*(source for _, source in known), *known]):
+            if key in ABOUT_PUBLISHED:
+                yield ABOUT_PUBLISHED[key]
+        checked = {method for method, _ in known}
+        others = [method for method in self.methods if not method.startswith(OURS) and method not in checked]
+        measured = [label(method) for method in others if any(self.score(cell, method) for cell in self.columns)]
+        if measured:
+            yield f"No published value for these images is known here: {', '.join(measured)}."
+
+    def _published(self) -> dict[tuple[str, str], dict[str, float]]:
+        """Values by method and source, in the order of the methods, of those that were measured on all images."""
+        known = {} if is_trial(self.results) else published_values()
+        places = {method: place for place, method in enumerate(self.methods)}
+        kept = [key for key in known if key[0] in places and any(self._whole_score(c, key[0]) for c in known[key])]
+        return {key: known[key] for key in sorted(kept, key=lambda key: places[key[0]])}
+
+    def _whole_score(self, cell: str, method: str) -> CellScore | None:
+        """None where images are missing."""
+        score = self.score(cell, method) if cell in self.columns else None
+        return score if score and self._all(cell, score) else None
 
     def runs(self) -> Table:
         """How the runs of each method ended, over all cells of the table."""
