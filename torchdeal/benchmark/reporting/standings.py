@@ -62,10 +62,7 @@ ABOUT_PUBLISHED = {  # by method and source, or by source
     ("epll", PUBLISHED): "EPLL: as in the paper of DnCNN. The mixture is one that was fitted here.",
     ("ffdnet", PUBLISHED): "FFDNet: the weights are those of Tassano et al., not those of its authors.",
     ("bm3d", QUOTED): "BM3D in the paper of DEAL: which code that was, and which noise, is not said.",
-    (
-        "dncnn",
-        QUOTED,
-    ): "DnCNN in the paper of DEAL: which weights these were is not said. Here each noise level has its own.",
+    ("dncnn", QUOTED): "DnCNN in the paper of DEAL: which weights is not said. Here each noise level has its own.",
 }
 RUNS_TITLE = "How it ran"
 READING = [
