@@ -9,7 +9,7 @@ from conftest import dense, noisy, picture, random, relative
 from skimage.restoration import wiener
 
 from torchdeal.benchmark.peers import Unavailable, find_denoiser, find_solver
-from torchdeal.benchmark.peers.base import each_picture
+from torchdeal.benchmark.peers.base import each_picture, first_image
 from torchdeal.benchmark.peers.plug_and_play import PlugAndPlay
 from torchdeal.benchmark.total_variation import total_variation
 from torchdeal.metrics import psnr
@@ -88,7 +88,8 @@ def test_plug_and_play_does_what_its_recurrence_says():
     matrix = dense(H.forward, (1, 6, 7))
     weight = 2.0 * (noise / 0.2) ** 2
     A, b = matrix.T @ matrix + weight * torch.eye(42, dtype=torch.float64), y.flatten(1) @ matrix
-    v, u = b, torch.zeros_like(b)
+    seen = b @ matrix.T
+    v, u = b * b.square().sum(1, keepdim=True) / seen.square().sum(1, keepdim=True), torch.zeros_like(b)
     for _ in range(4):
         x = torch.linalg.solve(A, b + weight * (v - u), left=False)
         v = halfway(x + u, level)
@@ -151,3 +152,29 @@ def test_plug_and_play_fills_in_what_a_narrow_kernel_leaves_out():
     found = PlugAndPlay(lambda x, sigma: x, iterations=3, level=15.0, strength=1.0)(y, H, 0.01)
     assert psnr(found, clean) > psnr(H.adjoint(y), clean) + 10
     assert psnr(found, clean) > 20
+
+
+def test_the_first_image_fits_the_measurements_best():
+    """So the units of the operator do not matter, each sample has its own scale, and measured k-space is left alone."""
+    y, H = random(2, 1, 6, 7, seed=1), Blur(KERNEL)
+    y[1] *= 3
+    backprojected = H.adjoint(y)
+    found = first_image(y, H, backprojected)
+    misfits = [(H.forward(factor * found) - y).square().flatten(1).sum(1) for factor in (0.99, 1.0, 1.01)]
+    assert (misfits[1] < misfits[0]).all()
+    assert (misfits[1] < misfits[2]).all()
+    assert torch.allclose(first_image(100 * y, 100 * H, 1e4 * backprojected), found)
+    assert torch.equal(first_image(0 * y, H, 0 * backprojected), torch.zeros_like(found))
+    fourier = Fourier(torch.rand(6, 7, generator=torch.Generator().manual_seed(0)) < 0.5, real=False)
+    kspace = fourier.forward(torch.complex(y, y.flip(3)))
+    assert torch.allclose(first_image(kspace, fourier, fourier.adjoint(kspace)), fourier.adjoint(kspace))
+
+
+@pytest.mark.parametrize("solver", [make("tv"), PlugAndPlay(halfway, iterations=5, level=51.0, strength=2.0)])
+def test_units_of_an_operator_do_not_matter(solver):
+    """Projections are sums over hundreds of pixels, and `H^T y` as it is would be far too bright."""
+    H, clean = Radon(np.arange(20) * 9.0, 24), picture(size=24).double()
+    y, noise = H.forward(clean), 0.1
+    found = solver(y, H, noise)
+    assert relative(solver(y / 50, (1 / 50) * H, noise / 50), found) < 1e-3
+    assert psnr(found, clean) > psnr(first_image(y, H, H.adjoint(y)), clean) + 5

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from torchdeal.extras import optional
-from torchdeal.operators import Operator
+from torchdeal.operators import Downsample, Operator
 from torchdeal.precision import full_precision
+from torchdeal.simulate import bicubic
 from torchdeal.solvers.cg import conjugate_gradient
 
 P = ParamSpec("P")
@@ -130,6 +131,19 @@ def squared_norm(H: Operator, shape: tuple[int, ...]) -> float:
     if shape not in known:
         known[shape] = (NORM_MARGIN * H.norm(shape, iterations=NORM_ITERATIONS)) ** 2
     return known[shape]
+
+
+def first_image(y: Tensor, H: Operator, backprojected: Tensor) -> Tensor:
+    """What an iteration begins with: `H^T y`, scaled so that it fits the measurements best.
+
+    Small images are interpolated: there `H^T y` is dark where nothing was measured.
+    """
+    if isinstance(H, Downsample):
+        height, width = backprojected.shape[-2:]
+        return bicubic(y, H.scale)[..., :height, :width]
+    energy = backprojected.abs().square().flatten(1).sum(1)
+    seen = H.forward(backprojected).abs().square().flatten(1).sum(1)
+    return backprojected * (energy / seen.clamp_min(torch.finfo(seen.dtype).tiny)).view(-1, 1, 1, 1)
 
 
 def fitted_image(H: Operator, backprojected: Tensor, fitted: Tensor, weight: float, start: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import Unavailable, fitted_image, inference, need_channels, tunable
+from torchdeal.benchmark.peers.base import Unavailable, first_image, fitted_image, inference, need_channels, tunable
 from torchdeal.benchmark.peers.weights import read_weights
 from torchdeal.operators import Operator
 
@@ -90,7 +90,8 @@ class EPLLSolver:
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
-        x = backprojected = H.adjoint(y)
+        backprojected = H.adjoint(y)
+        x = first_image(y, H, backprojected)
         for doubling in range(DOUBLINGS):
             beta = self.beta * 2**doubling
             fitted = averaged(self.mixture.most_likely(unfolded(x), 1 / beta), x)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import Unavailable, inference, squared_norm, tunable
+from torchdeal.benchmark.peers.base import Unavailable, first_image, inference, squared_norm, tunable
 from torchdeal.benchmark.total_variation import minimise_total_variation
 from torchdeal.extras import optional
 from torchdeal.operators import (
@@ -33,7 +33,7 @@ class TVSolver:
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
-        start = H.adjoint(y)
+        start = first_image(y, H, H.adjoint(y))
         norm = squared_norm(H, tuple(start.shape[1:])) ** 0.5
         return minimise_total_variation(y, H, self.strength * noise**2, norm=norm, start=start).x
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdeal.benchmark.peers.base import PeerDenoiser, choice, fitted_image, inference, tunable
-from torchdeal.operators import Downsample, Operator
-from torchdeal.simulate import bicubic
+from torchdeal.benchmark.peers.base import PeerDenoiser, choice, first_image, fitted_image, inference, tunable
+from torchdeal.operators import Operator
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +44,3 @@ class PlugAndPlay:
             v = self.denoiser(x + u, self.level)
             u = u + x - v
         return x
-
-
-def first_image(y: Tensor, H: Operator, backprojected: Tensor) -> Tensor:
-    """`H^T y`; of small images the interpolated ones: a narrow kernel leaves dark pixels that D takes for detail."""
-    if not isinstance(H, Downsample):
-        return backprojected
-    height, width = backprojected.shape[-2:]
-    return bicubic(y, H.scale)[..., :height, :width]

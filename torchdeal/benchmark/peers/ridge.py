@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torchdeal.benchmark.peers.base import (
     Unavailable,
+    first_image,
     inference,
     need_channels,
     need_level,
@@ -119,9 +120,10 @@ class RidgeSolver:
         def gradient(x: Tensor) -> Tensor:
             return H.normal(x) - backprojected + lam * self.regularizer.gradient(x, self.sigma)
 
+        start = first_image(y, H, backprojected)
         lipschitz = squared_norm(H, tuple(backprojected.shape[1:])) + lam * self.regularizer.mu
         return accelerated_gradient(
-            gradient, backprojected, 1 / lipschitz, tolerance=self.tolerance, max_iterations=self.max_iterations
+            gradient, start, 1 / lipschitz, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
 
 
