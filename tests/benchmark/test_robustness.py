@@ -270,6 +270,7 @@ def written(tmp_path):
     results.rows += rows("strict", psnr=[30.01, 32.01], best=[30.3, 32.0], drop=[0.29, 0.0], **gains)
     results.rows += rows("perturbed 1", psnr=[30.0, 30.0], ratio=[0.5, 0.7])
     results.rows += rows("perturbed where it matters most", psnr=[30.0, 30.0], ratio=[2.9, 2.1])
+    results.reasons["deblurring"] = {"wcrr": "for want of weights"}
     results.save(tmp_path)
     return Results.load(tmp_path / "robustness.json")
 
@@ -292,13 +293,16 @@ def test_tables_say_what_the_rows_say(written):
             ]
         ],
         "Perturbed measurements": [["deblurring", "6 of 6", "0.6", "0.7", "2.9", "3", "1.5", "2"]],
-        "A wrong noise level": [["deblurring", "deal", "31.00", "-1.50", "-0.50"]],
+        "A wrong noise level": [["deblurring", "DEAL", "31.00", "-1.50", "-0.50"]],
         "More iterations": [["deblurring", "2 of 2", "10", "31.000", "2 of 2", "10", "31.010", "0.290"]],
         "A wrong operator": [
-            ["deblurring", "kernel 5 % wider", "deal", "31.00", "-3.50"],
-            ["deblurring", "kernel 5 % wider", "tv", "28.50", "-0.50"],
+            ["deblurring", "kernel 5 % wider", "DEAL", "31.00", "-3.50"],
+            ["deblurring", "kernel 5 % wider", "Total variation", "28.50", "-0.50"],
         ],
     }
+    compared = {title for title, section in sections.items() if section.notes}
+    assert compared == {"A wrong noise level", "A wrong operator"}  # the other questions are for ours alone
+    assert sections["A wrong operator"].notes == ["deblurring: WCRR: not measured: for want of weights"]
     for section in sections.values():
         assert section.text.endswith(".")
         (details,) = section.details

@@ -79,7 +79,10 @@ class FineTuning:
         config = fitting_config(options.device, model, start, options.quick)
         folder = _pictures(options)
         title = folder.resolve().name
-        train, validation, test = split(_listed(folder))
+        try:
+            train, validation, test = split(_listed(folder))
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from None
         digest = _digest(start, [*train, *validation, *test])
         shown = {title: _clean(test, folder, model, options), **_others(title, model, options, say)}
         cells = {}
@@ -113,8 +116,9 @@ class FineTuning:
 def split(paths: Sequence[Path]) -> tuple[list[Path], list[Path], list[Path]]:
     """Files to train on, to validate with and to test; at least one each."""
     if len(paths) < 3:
-        folder = paths[0].parent if paths else "the folder"
-        raise ValueError(f"{folder}: at least 3 pictures are needed: to train on, to validate with, and to test")
+        raise ValueError(
+            f"at least 3 {KINDS} pictures are needed, to train on, to validate with and to test; there are {len(paths)}"
+        )
     validation = max(1, round(SHARES[1] * len(paths)))
     train = min(max(1, round(SHARES[0] * len(paths))), len(paths) - validation - 1)
     return list(paths[:train]), list(paths[train : train + validation]), list(paths[train + validation :])

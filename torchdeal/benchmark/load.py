@@ -22,7 +22,7 @@ from torchdeal.benchmark.core import DENOISING, Cell, Save, Say, answers
 from torchdeal.benchmark.methods import find_method
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
-from torchdeal.benchmark.reporting.standings import label
+from torchdeal.benchmark.reporting.standings import label, not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample
@@ -87,9 +87,9 @@ class Load(Comparison):
         for cell in results.cells:
             rows = [_line(results, cell, method) for method in METHODS if results.select(cell, method)]
             images = ", ".join({row.image: None for row in results.rows if row.cell == cell})
-            notes = [f"{label(name)}: not measured: {why}" for name, why in results.reasons.get(cell, {}).items()]
             tables = [Table(["method, seconds", *SITUATIONS], rows)] if rows else []
-            yield Section(f"Load: {cell}", f"{images}, {_threads(results)}", tables, notes=notes)
+            about = f"{images}, {_threads(results)}"
+            yield Section(f"Load: {cell}", about, tables, notes=not_measured(results, cell))
 
 
 def cells(options: BenchmarkOptions) -> Iterator[Cell]:

@@ -23,7 +23,7 @@ from torchdeal.benchmark.mri import CONTRASTS, KNEES_FOR_TUNING, SAMPLINGS, Samp
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.paper import PAPER
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
-from torchdeal.benchmark.reporting.standings import label
+from torchdeal.benchmark.reporting.standings import label, not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample
@@ -104,9 +104,8 @@ class Time(Comparison):
     def sections(self, results: Results) -> Iterator[Section]:
         for cell in results.cells:
             images = ", ".join({row.image: None for row in results.rows if row.cell == cell})
-            reasons = results.reasons.get(cell, {}).items()
-            notes = [f"{label(name)}: not measured: {reason}" for name, reason in reasons]
-            yield Section(f"Time: {cell}", images, [*_measured(results, cell), *_reported(cell)], notes=notes)
+            tables = [*_measured(results, cell), *_reported(cell)]
+            yield Section(f"Time: {cell}", images, tables, notes=not_measured(results, cell))
 
 
 def _default_methods(kind: str, quick: bool) -> list[str]:

@@ -83,6 +83,11 @@ def label(method: str) -> str:
     return LABELS.get(method) or (f"{method.partition(':')[2]} (DeepInverse)" if ":" in method else method)
 
 
+def not_measured(results: Results, cell: str) -> list[str]:
+    """A sentence for each method that has no value in a cell, with the reason."""
+    return [f"{label(name)}: not measured: {reason}" for name, reason in results.reasons.get(cell, {}).items()]
+
+
 def signed(value: float) -> str:
     """Two digits, never a minus zero."""
     return f"{round(value, 2) + 0.0:+.2f}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
+from torchdeal.benchmark.reporting.standings import label, not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row
 from torchdeal.solvers import Status
@@ -61,7 +62,13 @@ def robustness_sections(results: Results) -> Iterator[Section]:
     ):
         table, details = tables(results)
         if table.rows:
-            yield Section(title, text, [table], [details] if details.rows else [])
+            notes = _left_out(results) if tables in (_noises, _operators) else []
+            yield Section(title, text, [table], [details] if details.rows else [], notes=notes)
+
+
+def _left_out(results: Results) -> list[str]:
+    """Why a method is missing for a problem, or for one noise level of it."""
+    return [f"{cell}: {note}" for cell in results.cells for note in not_measured(results, cell)]
 
 
 def _rows(results: Results, cell: str, method: str) -> Rows:
@@ -122,7 +129,7 @@ def _noises(results: Results) -> tuple[Table, Table]:
     for cell, method, found in _compared(results):
         changes = [_change(found, variant) for variant in NOISES]
         if any(change is not None for change in changes):
-            rows.append([cell, method, f"{_mean(found[RIGHT], 'psnr'):.2f}", *map(_decibels, changes)])
+            rows.append([cell, label(method), f"{_mean(found[RIGHT], 'psnr'):.2f}", *map(_decibels, changes)])
             details += _level_rows(cell, method, found, [RIGHT, *NOISES])
     head = ["problem", "method", "right", *(name.removeprefix("noise ") for name in NOISES)]
     return Table(head, rows), Table(["problem", "method", "image", "told", "PSNR"], details)
@@ -157,7 +164,7 @@ def _operators(results: Results) -> tuple[Table, Table]:
         for variant in wrong:
             for method, found in here:
                 right = f"{_mean(found[RIGHT], 'psnr'):.2f}"
-                rows.append([cell, variant, method, right, _decibels(_change(found, variant))])
+                rows.append([cell, variant, label(method), right, _decibels(_change(found, variant))])
         details += [row for method, found in here for row in _level_rows(cell, method, found, [RIGHT, *wrong]) if wrong]
     head = ["problem", "what is wrong", "method", "right", "change"]
     return Table(head, rows), Table(["problem", "method", "image", "told", "PSNR"], details)
@@ -189,7 +196,7 @@ def _change(found: Rows, variant: str) -> float | None:
 
 def _level_rows(cell: str, method: str, found: Rows, variants: list[str]) -> list[list[str]]:
     each = (row for variant in variants for row in found.get(variant, []))
-    return [[cell, method, row.image, row.variant, f"{row.values['psnr']:.2f}"] for row in each]
+    return [[cell, label(method), row.image, row.variant, f"{row.values['psnr']:.2f}"] for row in each]
 
 
 def _converged(rows: list[Row]) -> str:
