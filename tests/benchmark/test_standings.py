@@ -17,7 +17,7 @@ from torchdeal.benchmark.reporting.standings import (
     signed,
 )
 from torchdeal.benchmark.reporting.tables import Best, Table
-from torchdeal.benchmark.results import Results
+from torchdeal.benchmark.results import Results, Row
 
 
 def section(results, title=GRAY):
@@ -170,9 +170,27 @@ def test_where_published_values_are_from_and_which_methods_have_none():
     results = denoising()
     results.rows += rows("BSD68, sigma 25", "nlm", other(27.0), other(28.0))
     notes = section(results).notes
-    assert "BM3D: as in the paper of DnCNN. The package bm3d is newer." in notes
+    assert "BM3D: as the authors of DnCNN report it. The package bm3d is newer." in notes
     assert not any(note.startswith("EPLL: as in") for note in notes)  # it was not measured
     assert "No published value for these images is known here: Non-local means." in notes
+
+
+def test_the_value_of_a_recipe_is_for_the_first_images_where_nothing_is_published():
+    """That of PnP-DnCNN is 31.648 for eight images, those of DnCNN are published, for all."""
+    results = denoising()
+    names = [f"{number:02d}" for number in (9, *range(1, 9))]  # the ninth of them stands first
+    results.rows += [Row("BSD68, sigma 15", name, "pnp-dncnn", other(50.0 if name == "09" else 31.7)) for name in names]
+    results.rows += rows("BSD68, sigma 25", "dncnn", other(29.0), other(29.4))
+    found = table(results, TO_PUBLISHED_TITLE)
+    assert found["PnP-DnCNN, by its recipe"] == ["+0.05 (31.65)", ""]
+    assert found["DnCNN"] == ["", "-0.03 (29.23)"]
+    assert not any(name.startswith("DnCNN,") for name in found)
+
+
+def test_too_few_images_for_a_recipe():
+    results = denoising()
+    results.rows += rows("BSD68, sigma 15", "pnp-dncnn", other(31.7), other(31.7))
+    assert "No published value for these images is known here: PnP-DnCNN." in section(results).notes
 
 
 def test_reasons_are_sentences():

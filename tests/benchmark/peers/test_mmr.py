@@ -31,6 +31,14 @@ def test_the_adjoint_of_the_filters(model):
     assert torch.allclose(dense(model.filter_adjoint, (3, 6, 7)), dense(model.filter, SHAPE).T)
 
 
+@pytest.mark.parametrize("size", [(18, 23), (40, 19), (17, 30)])
+def test_the_bank_is_what_the_layers_are_together(model, size):
+    """To the border, where the zeros between the two layers matter."""
+    x, u = random(1, 1, *size) - 0.5, random(1, 3, *size, seed=1) - 0.5
+    assert torch.allclose(model.filter(x), model._layers(x), atol=1e-12)
+    assert torch.allclose(model.filter_adjoint(u), model._layers_adjoint(u), atol=1e-12)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_problem_has_the_minimiser_that_scipy_finds(model, masked, monkeypatch):
     """`min_{|u| <= lam} 0.5 ||y - L^T u||^2` is the dual problem where the box of the image does not matter."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,6 +19,8 @@ from torchdeal.benchmark.peers.base import Unavailable, inference, need_channels
 from torchdeal.benchmark.peers.weights import read_weights
 
 LEVELS = (5, 15, 25)
+REACH = 3  # of the filters of each layer, on each side
+MENDED = 3 * REACH  # pixels at the border of which the first REACH results of two layers are made
 PROBLEMS, MAX_STEPS = 10, 100
 LOOSE, TIGHT, DECREASE = 1e-3, 1e-5, 0.398  # tolerances, from problem to problem
 
@@ -43,6 +45,7 @@ class MaskedRegularizer:
     """W, the masks, and the problems in turn."""
 
     weights: dict[str, Tensor]
+    spectra: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def denoise(self, y: Tensor) -> Tensor:
         """Of one image `(1, 1, H, W)`."""
@@ -59,20 +62,23 @@ class MaskedRegularizer:
         def forward(x: Tensor) -> Tensor:
             return self.filter(x) if mask is None else mask * self.filter(x)
 
-        def primal(u: Tensor) -> Tensor:
-            return (y - self.filter_adjoint(u if mask is None else mask * u)).clamp(0, 1)
+        def backward(u: Tensor) -> Tensor:
+            return self.filter_adjoint(u if mask is None else mask * u)
 
         def objective(x: Tensor) -> float:
             return float(0.5 * (x - y).square().sum() + lam * forward(x).abs().sum())
 
         stops = _small_step(tolerance) if first else _small_decrease(tolerance, objective)
         u = v = forward(start)
+        pulled = pulled_ahead = backward(u)  # of u and v: the latter follows by linearity
         x, t = start, 5 / 3 if first else 1.0
         for j in range(MAX_STEPS):
-            latest = (v + step * forward(primal(v))).clamp(-lam, lam)
+            latest = (v + step * forward((y - pulled_ahead).clamp(0, 1))).clamp(-lam, lam)
+            pulled_latest = backward(latest)
             ahead = (j + 6) / 3 if first else (1 + math.sqrt(1 + 4 * t**2)) / 2
-            v = latest + (t - 1) / ahead * (latest - u)
-            u, t, x = latest, ahead, primal(latest)
+            v = torch.lerp(u, latest, 1 + (t - 1) / ahead)
+            pulled_ahead = torch.lerp(pulled, pulled_latest, 1 + (t - 1) / ahead)
+            u, pulled, t, x = latest, pulled_latest, ahead, (y - pulled_latest).clamp(0, 1)
             if stops(x, j):
                 break
         return x
@@ -89,17 +95,57 @@ class MaskedRegularizer:
         return u
 
     def filter(self, x: Tensor) -> Tensor:
-        """W."""
-        for i in range(2):
-            x = F.conv2d(x, self.weights[f"conv{i}.weight"].to(x), padding=3)
-        return x
+        """W, of one image."""
+        return self._mended(self._correlated, self._layers, x)
 
     def filter_adjoint(self, u: Tensor) -> Tensor:
-        """`W^T`."""
+        """`W^T`, of the responses of one image."""
+        return self._mended(self._convolved, self._layers_adjoint, u)
+
+    def _mended(self, quick: Callable[[Tensor], Tensor], layered: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """By one bank of filters. Near the border the zeros between the two layers matter: there, by both in turn."""
+        if min(x.shape[-2:]) < 2 * MENDED:
+            return layered(x)
+        result = quick(x)
+        for dim in (-2, -1):
+            size = x.shape[dim]
+            ends = torch.cat([x.narrow(dim, 0, MENDED), x.narrow(dim, size - MENDED, MENDED)])
+            first, last = layered(ends).split(1)
+            result.narrow(dim, 0, REACH).copy_(first.narrow(dim, 0, REACH))
+            result.narrow(dim, size - REACH, REACH).copy_(last.narrow(dim, MENDED - REACH, REACH))
+        return result
+
+    def _layers(self, x: Tensor) -> Tensor:
+        for i in range(2):
+            x = F.conv2d(x, self.weights[f"conv{i}.weight"].to(x), padding=REACH)
+        return x
+
+    def _layers_adjoint(self, u: Tensor) -> Tensor:
         for i in (1, 0):
             kernel = self.weights[f"conv{i}.weight"].to(u)
-            u = F.conv2d(u, kernel.transpose(0, 1).flip(2, 3), padding=3)  # quicker than conv_transpose2d
+            u = F.conv2d(u, kernel.transpose(0, 1).flip(2, 3), padding=REACH)  # quicker than conv_transpose2d
         return u
+
+    def _correlated(self, x: Tensor) -> Tensor:
+        height, width = x.shape[-2:]
+        spectrum = self._spectrum(height, width, x)
+        framed = torch.fft.rfft2(F.pad(x, (2 * REACH,) * 4), s=_frame(height, width))
+        return torch.fft.irfft2(framed * spectrum.conj(), s=_frame(height, width))[..., :height, :width].contiguous()
+
+    def _convolved(self, u: Tensor) -> Tensor:
+        height, width = u.shape[-2:]
+        product = torch.fft.rfft2(u, s=_frame(height, width)) * self._spectrum(height, width, u)
+        whole = torch.fft.irfft2(product.sum(1, keepdim=True), s=_frame(height, width))
+        return whole[..., 2 * REACH :, 2 * REACH :][..., :height, :width].contiguous()
+
+    def _spectrum(self, height: int, width: int, like: Tensor) -> Tensor:
+        """Of the filters that both layers are together, `(1, channels, ...)`."""
+        key = (height, width, like.dtype)
+        if key not in self.spectra:
+            first, second = (self.weights[f"conv{i}.weight"].to(like) for i in range(2))
+            bank = F.conv2d(second, first.transpose(0, 1).flip(2, 3), padding=2 * REACH)
+            self.spectra[key] = torch.fft.rfft2(bank, s=_frame(height, width)).transpose(0, 1)
+        return self.spectra[key]
 
     def _shape(self, u: Tensor) -> Tensor:
         """`clip(S_c(scale_c u), 0, 1)`, with the linear spline S_c continued linearly."""
@@ -110,6 +156,12 @@ class MaskedRegularizer:
         index = left.long() + channel
         low, high = values.flatten()[index], values.flatten()[index + 1]
         return (low + (place - left) * (high - low)).clamp(0, 1)
+
+
+def _frame(height: int, width: int) -> tuple[int, int]:
+    """A size of transforms that hold an image and the filters side by side."""
+    across, along = (-(-(side + 4 * REACH) // 32) * 32 for side in (height, width))
+    return across, along
 
 
 def make_mmr(peers_dir: Path | None, channels: int, device: str) -> MMR:
