@@ -16,7 +16,7 @@ from PIL import Image
 from skimage import data
 
 from torchdeal.benchmark import command as benchmark_command
-from torchdeal.benchmark import ct, deblur, denoising, images, mri, superres
+from torchdeal.benchmark import ct, deblur, denoising, images, mri, noise, superres
 from torchdeal.benchmark.peers import DENOISERS, SOLVERS
 from torchdeal.benchmark.peers.base import Peer, tunable
 from torchdeal.benchmark.results import Results
@@ -28,6 +28,7 @@ SMALL = {
     deblur: {"TUNING_CROP": 32, "QUICK_CROP": 24},
     mri: {"QUICK_SIDE": 24},
     ct: {"SIZE": 20, "QUICK_SIZE": 20},
+    noise: {"SIDE": 32, "SMALL_SIDE": 20},
     images: {"TRAINING_SIDE": SIDE},
 }
 

@@ -4,8 +4,8 @@ import pytest
 from results_by_hand import COLOUR, GRAY, denoising, other, rows, run
 
 from torchdeal.benchmark.paper import PAPER
+from torchdeal.benchmark.reporting.labels import LABELS, label
 from torchdeal.benchmark.reporting.standings import (
-    LABELS,
     PAPER_TITLE,
     PSNR_TITLE,
     PUBLIC_CODE_TITLE,
@@ -13,7 +13,6 @@ from torchdeal.benchmark.reporting.standings import (
     TO_PAPER_TITLE,
     TO_PUBLISHED_TITLE,
     comparison_sections,
-    label,
     signed,
 )
 from torchdeal.benchmark.reporting.tables import Best, Table

@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "large": "pictures in tiles: is the result the same, memory, growth of time",
     "tune": "automatic sigma and lam, beside the best pair for each image",
     "uncertainty": "error bars: how many pixels of the truth lie within the stated intervals",
+    "noise": "the noise level of a picture: is it found",
     "fidelity": "noise that is not white and Gaussian, beside plain least squares",
     "finetune": "a short training on pictures of one kind: what it gains there, and loses elsewhere",
     "figures": "the figures of the documents",

@@ -22,7 +22,8 @@ from torchdeal.benchmark.core import DENOISING, Cell, Save, Say, answers
 from torchdeal.benchmark.methods import find_method
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
-from torchdeal.benchmark.reporting.standings import label, not_measured
+from torchdeal.benchmark.reporting.labels import label
+from torchdeal.benchmark.reporting.standings import not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample

@@ -138,7 +138,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "finetune: pictures of another kind, where something may be lost",
     },
     "--seconds": {"type": float, "metavar": "S", "help": f"finetune: of the training (default: {DEFAULT_SECONDS:g})"},
-    "--sigmas": {"nargs": "+", "type": float, "metavar": "S", "help": "denoising, speed: noise levels, 0..255 scale"},
+    "--sigmas": {"nargs": "+", "type": float, "metavar": "S", "help": "denoising, speed, noise: levels, 0..255 scale"},
     "--model": {"metavar": "FILE", "help": "weights in place of the bundled ones"},
     "--peers-dir": {"type": Path, "metavar": "DIR", "help": "weights of competitors"},
     "--pictures": {"type": int, "metavar": "N", "help": "keep the answers for the first N images of each cell"},

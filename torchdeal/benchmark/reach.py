@@ -20,7 +20,7 @@ from torchdeal.benchmark.core import Save, Say
 from torchdeal.benchmark.images import clean_image, list_images
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.peers.base import Unavailable
-from torchdeal.benchmark.reporting.standings import label
+from torchdeal.benchmark.reporting.labels import label
 from torchdeal.benchmark.reporting.tables import Section, Table
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.io.checkpoint import checksum, load

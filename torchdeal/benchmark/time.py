@@ -23,7 +23,8 @@ from torchdeal.benchmark.mri import CONTRASTS, KNEES_FOR_TUNING, SAMPLINGS, Samp
 from torchdeal.benchmark.options import BenchmarkOptions
 from torchdeal.benchmark.paper import PAPER
 from torchdeal.benchmark.peers.base import Unavailable, package, parameters
-from torchdeal.benchmark.reporting.standings import label, not_measured
+from torchdeal.benchmark.reporting.labels import label
+from torchdeal.benchmark.reporting.standings import not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row, Values
 from torchdeal.benchmark.speed import SIGMA, circumstances, noisy_sample

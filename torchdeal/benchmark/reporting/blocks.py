@@ -9,7 +9,8 @@ from typing import NamedTuple
 from torchdeal.benchmark.curves import runs_of
 from torchdeal.benchmark.paper import papers_value
 from torchdeal.benchmark.reporting.chapters import opening, sections
-from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, TO_PUBLISHED_TITLE, Standings, label
+from torchdeal.benchmark.reporting.labels import label
+from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, TO_PUBLISHED_TITLE, Standings
 from torchdeal.benchmark.reporting.tables import Section, Table, markdown_text, number
 from torchdeal.benchmark.results import Results, Row
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from torchdeal.benchmark import EXPERIMENTS
 from torchdeal.benchmark.options import ALL, FIGURES, REPORT
+from torchdeal.benchmark.reporting.labels import label
 from torchdeal.benchmark.reporting.side_by_side import Gallery, Picture, galleries
-from torchdeal.benchmark.reporting.standings import is_trial, label
+from torchdeal.benchmark.reporting.standings import is_trial
 from torchdeal.benchmark.reporting.tables import Section, Table
 from torchdeal.benchmark.results import FORMAT, Results
 
@@ -33,6 +34,7 @@ TITLES = {
     "large": "Large pictures",
     "tune": "Automatic parameters",
     "uncertainty": "Error bars",
+    "noise": "Noise levels",
     "fidelity": "Other noise",
     "finetune": "Fine-tuning",
 }

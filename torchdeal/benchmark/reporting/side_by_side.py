@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from torchdeal.benchmark.pictures import CLEAN, MEASURED
-from torchdeal.benchmark.reporting.standings import OURS_FIRST, label
+from torchdeal.benchmark.reporting.labels import OURS_FIRST, label
 from torchdeal.benchmark.results import Results, Row
 
 SHORT = {  # of methods, where there is little space

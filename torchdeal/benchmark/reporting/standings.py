@@ -12,41 +12,16 @@ from statistics import fmean, median
 
 from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
 from torchdeal.benchmark.peers.published import PUBLISHED, QUOTED, RECIPE, WHOLE, Expected, known_values
+from torchdeal.benchmark.reporting.labels import OURS, OURS_FIRST, label
 from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
 from torchdeal.benchmark.reporting.tables import Best, Section, Table, number
 from torchdeal.benchmark.results import Results, Row
 
-LABELS = {  # of methods, for people; ours first
-    "deal": "DEAL",
-    "deal-light": "DEAL, light weights",
-    "deal-1e-2": "DEAL, tolerance 1e-2",
-    "deal-rule": "DEAL, sigma and lam from the noise",
-    "deal-paper": "DEAL, sigma and lam of the paper",
-    "deal-mean": "DEAL, mean over 8 symmetries",
-    "bm3d": "BM3D",
-    "tv": "Total variation",
-    "nlm": "Non-local means",
-    "wavelets": "Wavelets",
-    "dncnn": "DnCNN",
-    "fdncnn": "FDnCNN",
-    "ffdnet": "FFDNet",
-    "pnp-dncnn": "PnP-DnCNN",
-    "crr": "CRR",
-    "wcrr": "WCRR",
-    "mmr": "MMR",
-    "epll": "EPLL",
-    "wiener": "Wiener",
-    "richardson-lucy": "Richardson-Lucy",
-    "zero-filling": "Zero-filling",
-    "fbp": "Filtered back-projection",
-}
-OURS = "deal"
 STANDING = {  # compared with the paper
     "deal": "DEAL",
     "deal-rule": "DEAL with sigma and lam from the noise",
     "deal-mean": "DEAL as the mean over 8 symmetries",
 }
-OURS_FIRST = [name for name in LABELS if name.startswith(OURS)]
 ON_CPU = ("bm3d", "nlm", "wavelets", "fbp")  # wherever the others run
 CONVERGED = "CONVERGED"
 
@@ -80,11 +55,6 @@ READING = [
     "the number of images that were solved at once.",
     "Parameters of all methods are chosen on other images than those that are reported.",
 ]
-
-
-def label(method: str) -> str:
-    """Its name for people."""
-    return LABELS.get(method) or (f"{method.partition(':')[2]} (DeepInverse)" if ":" in method else method)
 
 
 def not_measured(results: Results, cell: str) -> list[str]:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from torchdeal.benchmark.reporting.standings import label, not_measured
+from torchdeal.benchmark.reporting.labels import label
+from torchdeal.benchmark.reporting.standings import not_measured
 from torchdeal.benchmark.reporting.tables import Section, Table, number
 from torchdeal.benchmark.results import Results, Row
 from torchdeal.solvers import Status
