@@ -151,6 +151,14 @@ def test_how_it_ran():
     assert [row[1:5] for row in each] == expected
 
 
+def test_columns_in_which_nothing_stands_are_left_out():
+    results = denoising()
+    results.rows = rows("BSD68, sigma 15", "bm3d", {"psnr": 31.0}, {"psnr": 30.0})
+    (found,) = [part for part in section(results).further if part.title == "How it ran, over all columns"]
+    assert list(found.head[1:]) == ["problems", "device"]
+    assert found.rows == [["BM3D", "2", "CPU"]]
+
+
 def test_values_of_each_image():
     assert table(denoising(), "PSNR of each image: BSD68, sigma 25") == {
         "a": ["29.30", "28.60", "29.90"],

@@ -14,7 +14,7 @@ from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
 from torchdeal.benchmark.peers.published import PUBLISHED, QUOTED, RECIPE, WHOLE, Expected, known_values
 from torchdeal.benchmark.reporting.labels import OURS, OURS_FIRST, label
 from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
-from torchdeal.benchmark.reporting.tables import Best, Section, Table, number
+from torchdeal.benchmark.reporting.tables import Best, Section, Table, number, without_empty_columns
 from torchdeal.benchmark.results import Results, Row
 
 STANDING = {  # compared with the paper
@@ -225,7 +225,7 @@ class Standings:
             [label(method), *self._run(method, [row for cell in self.columns for row in self._of(cell, method)])]
             for method in self.methods
         ]
-        return Table(["", *RUN_HEAD], rows, f"{RUNS_TITLE}, over all columns")
+        return without_empty_columns(Table(["", *RUN_HEAD], rows, f"{RUNS_TITLE}, over all columns"))
 
     def runs_of_cells(self) -> Table:
         """The same for each cell."""
@@ -235,7 +235,7 @@ class Standings:
             for method in self.methods
             if self._of(cell, method)
         ]
-        return Table(["", "column", *RUN_HEAD], rows, f"{RUNS_TITLE}, in each column")
+        return without_empty_columns(Table(["", "column", *RUN_HEAD], rows, f"{RUNS_TITLE}, in each column"))
 
     def parameters(self) -> Table:
         """Those that were chosen on tuning images for problems of this table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchdeal.io.printable import printable
 
@@ -44,6 +44,13 @@ class Table:
             )
             for line in lines
         )
+
+
+def without_empty_columns(table: Table) -> Table:
+    """Only those in which something stands."""
+    kept = [place for place in range(len(table.head)) if any(row[place] for row in table.rows)]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return replace(table, head=[table.head[place] for place in kept], rows=rows)
 
 
 @dataclass(frozen=True)
