@@ -66,6 +66,18 @@ def test_a_run_goes_on(command, folder, small):
     assert len(run.results.rows) == 2
 
 
+def test_pictures_of_ones_own(command, folder):
+    run = command("noise", "--images", folder / "test/CBSD68", "--sigmas", 25)
+    assert run.code == 0
+    (section,) = noise.EXPERIMENT.sections(run.results)
+    assert [row[0] for row in section.tables[0].rows] == [
+        "pictures",
+        "pictures, 8 bits",
+        "pictures, JPEG of quality 90",
+        "pictures, 64 x 64",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["--methods", "tv"], "there are no methods to choose from here, got tv"), ([], "give the folder that holds")],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -56,16 +57,25 @@ def small(noisy: Tensor) -> Tensor:
     return middle(noisy, SMALL_SIDE)
 
 
-GRAY = "BSD68"
-KINDS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {  # the folder of the pictures, and what is done to them
-    "gray (BSD68)": (GRAY, lambda noisy: noisy),
-    "colour (CBSD68)": ("CBSD68", lambda noisy: noisy),
-    "knee (MRI-knee)": ("MRI-knee", lambda noisy: noisy),
-    "chest (CT)": ("CT", lambda noisy: noisy),
-    "gray, 8 bits": (GRAY, rounded),
-    f"gray, JPEG of quality {QUALITY}": (GRAY, compressed),
-    f"gray, {SMALL_SIDE} x {SMALL_SIDE}": (GRAY, small),
+Treatment = Callable[[Tensor], Tensor]
+AS_IT_IS: Treatment = torch.clone
+TREATMENTS: dict[str, Treatment] = {
+    "8 bits": rounded,
+    f"JPEG of quality {QUALITY}": compressed,
+    f"{SMALL_SIDE} x {SMALL_SIDE}": small,
 }
+SETS = {"gray (BSD68)": "BSD68", "colour (CBSD68)": "CBSD68", "knee (MRI-knee)": "MRI-knee", "chest (CT)": "CT"}
+
+
+def kinds(options: BenchmarkOptions) -> dict[str, tuple[Path, Treatment]]:
+    """Of pictures: where they are, and what is done to them. With `--images` those of that folder alone."""
+    if options.images:
+        plain, folders = "pictures", {"pictures": options.images}
+    else:
+        plain, folders = "gray", {name: options.folder("test", folder) for name, folder in SETS.items()}
+    first = next(iter(folders.values()))
+    found = {name: (folder, AS_IT_IS) for name, folder in folders.items()}
+    return found | {f"{plain}, {name}": (first, treated) for name, treated in TREATMENTS.items()}
 
 
 class Noise:
@@ -77,20 +87,22 @@ class Noise:
         """Of the protocol."""
         if options.methods and options.methods != (METHOD,):
             raise Unavailable(f"there are no methods to choose from here, got {' '.join(options.methods)}")
-        for folder, _ in KINDS.values():
-            list_images(options.folder("test", folder))
-        return {"protocol": PROTOCOL, "quick": options.quick, "limit": options.limit}
+        for folder, _ in kinds(options).values():
+            list_images(folder)  # raises for one that is not there
+        images = options.images and options.images.resolve().name
+        return {"protocol": PROTOCOL, "quick": options.quick, "limit": options.limit, "images": images}
 
     def run(self, options: BenchmarkOptions, results: Results, save: Save, say: Say) -> None:
         """Add what is missing."""
         sigmas = options.sigmas or (QUICK_SIGMAS if options.quick else SIGMAS)
-        names = {_cell(kind, sigma): (kind, sigma) for kind in KINDS for sigma in sigmas}
+        known = kinds(options)
+        names = {_cell(kind, sigma): (kind, sigma) for kind in known for sigma in sigmas}
         for cell in options.chosen(list(names)):
             kind, sigma = names[cell]
-            folder, treated = KINDS[kind]
+            folder, treated = known[kind]
             results.cells[cell] = {"table": TABLE, "column": f"{sigma:g}", "kind": kind, "sigma": sigma}
             measured = {row.image for row in results.select(cell, METHOD)}
-            for path in options.images_at_most(list_images(options.folder("test", folder))):
+            for path in options.images_at_most(list_images(folder)):
                 if path.stem not in measured:
                     values = found(treated(_noisy(middle(read_image(path), SIDE), sigma)))
                     results.add(Row(cell, path.stem, METHOD, values, environment=len(results.environments) - 1))
@@ -119,7 +131,7 @@ def found(noisy: Tensor) -> Values:
 
 
 def _noisy(clean: Tensor, sigma: float) -> Tensor:
-    return clean + draw_noise(clean, sigma) if sigma else torch.clone(clean)
+    return clean + draw_noise(clean, sigma) if sigma else clean
 
 
 def _cell(kind: str, sigma: float) -> str:
