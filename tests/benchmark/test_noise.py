@@ -58,17 +58,42 @@ def test_errors_and_intervals(tmp_path):
     assert shares.rows == [["gray", "2", "50%", "50%"]]
 
 
-def test_a_run_goes_on(command, folder, small):
+def test_a_run_goes_on(command, folder, monkeypatch):
     part = ["noise", "--data", folder, "--sigmas", 10, "--cells", "gray (BSD68)"]
-    assert len(command(*part, "--limit", 2).results.rows) == 2
-    run = command(*part, "--limit", 2, "--resume")
+    before = command(*part).results.rows
+    assert len(before) == 3
+    calls = []
+    monkeypatch.setattr(noise, "found", lambda noisy: calls.append(noisy) or {"estimate": 1.0, "low": 0.0, "high": 2.0})
+    run = command(*part, "gray (Set12)", "--resume")
     assert run.code == 0
-    assert len(run.results.rows) == 2
+    assert run.results.rows[:3] == before
+    assert [row.values["estimate"] for row in run.results.rows[3:]] == [1.0] * 5
+    assert len(calls) == 5
 
 
-def test_pictures_of_ones_own(command, folder):
-    run = command("noise", "--images", folder / "test/CBSD68", "--sigmas", 25)
+def test_only_the_pictures_of_chosen_cells_are_needed(command, folder, tmp_path):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/CT").symlink_to(folder / "test/CT")
+    assert command("noise", "--data", tmp_path, "--quick", "--cells", "chest").code == 0
+    assert "BSD68: no such folder" in command("noise", "--data", tmp_path, "--quick", "--out", "other").err
+
+
+def test_pictures_of_ones_own(command, folder, monkeypatch):
+    monkeypatch.setattr(noise, "SIGMAS", (0.0,))
+    run = command("noise", "--images", folder / "test/CBSD68")
     assert run.code == 0
+    path = folder / "test/CBSD68/0000.png"
+    clean = noise.middle(noise.read_image(path), 32)
+    wanted = {
+        "": clean,
+        ", 8 bits": clean,
+        ", JPEG of quality 90": noise.compressed(clean),
+        ", 64 x 64": clean[..., 6:26, 6:26],
+    }
+    for name, image in wanted.items():
+        (level,) = noise_levels(255 * image, data_range=255.0)
+        (row,) = [row for row in run.results.select(f"pictures{name}, sigma 0", "deal") if row.image == "0000"]
+        assert row.values["estimate"] == pytest.approx(level.sigma, rel=1e-4, abs=1e-4)
     (section,) = noise.EXPERIMENT.sections(run.results)
     assert [row[0] for row in section.tables[0].rows] == [
         "pictures",

@@ -203,4 +203,4 @@ def test_the_terminal_has_the_main_tables():
     assert "| DEAL                | **31.60** |" in text
     assert "DnCNN: not measured" in text
     assert "How it ran" not in text
-    assert "Prox-DRUNet" not in text
+    assert "As the paper reports it" not in text

@@ -4,6 +4,7 @@ import pytest
 from results_by_hand import COLOUR, GRAY, denoising, other, rows, run
 
 from torchdeal.benchmark.paper import PAPER
+from torchdeal.benchmark.reporting.known import TO_PUBLISHED_TITLE, TO_RECIPE_TITLE
 from torchdeal.benchmark.reporting.labels import LABELS, label
 from torchdeal.benchmark.reporting.standings import (
     PAPER_TITLE,
@@ -11,11 +12,9 @@ from torchdeal.benchmark.reporting.standings import (
     PUBLIC_CODE_TITLE,
     TO_OTHERS_TITLE,
     TO_PAPER_TITLE,
-    TO_PUBLISHED_TITLE,
     comparison_sections,
-    signed,
 )
-from torchdeal.benchmark.reporting.tables import Best, Table
+from torchdeal.benchmark.reporting.tables import Best, Table, signed
 from torchdeal.benchmark.results import Results, Row
 
 
@@ -188,10 +187,10 @@ def test_the_value_of_a_recipe_is_for_the_first_images_where_nothing_is_publishe
     names = [f"{number:02d}" for number in (9, *range(1, 9))]  # the ninth of them stands first
     results.rows += [Row("BSD68, sigma 15", name, "pnp-dncnn", other(50.0 if name == "09" else 31.7)) for name in names]
     results.rows += rows("BSD68, sigma 25", "dncnn", other(29.0), other(29.4))
-    found = table(results, TO_PUBLISHED_TITLE)
-    assert found["PnP-DnCNN, by its recipe"] == ["+0.05 (31.65)", ""]
-    assert found["DnCNN"] == ["", "-0.03 (29.23)"]
-    assert not any(name.startswith("DnCNN,") for name in found)
+    assert table(results, TO_RECIPE_TITLE) == {"PnP-DnCNN": ["+0.05 (31.65)"]}
+    published = table(results, TO_PUBLISHED_TITLE)
+    assert published["DnCNN"] == ["", "-0.03 (29.23)"]
+    assert "PnP-DnCNN" not in published
 
 
 def test_too_few_images_for_a_recipe():
@@ -201,10 +200,18 @@ def test_too_few_images_for_a_recipe():
 
 
 def test_reasons_are_sentences():
-    assert section(denoising()).notes[-2:] == [  # after the comparisons
-        "DnCNN: not measured: there are no weights.",
-        "DEAL, light weights, sigma 25: not measured: it is too late.",
-    ]
+    notes = section(denoising()).notes
+    assert "DnCNN: not measured: there are no weights." in notes
+    assert "DEAL, light weights, sigma 25: not measured: it is too late." in notes
+
+
+def test_what_is_not_there_yet_and_what_is_only_quoted():
+    *_, missing, quoted = section(denoising()).notes
+    assert missing.startswith("Not measured yet: DEAL, mean over 8 symmetries; Total variation; ")
+    assert "DnCNN" not in missing.replace("FDnCNN", "").replace("PnP-DnCNN", "")  # it has a reason
+    assert "BM3D" not in missing
+    assert quoted == "Quoted, not measured: SARR, SAFI, Prox-DRUNet, DRUNet. Their weights are not at hand."
+    assert not any(note.startswith("Not measured yet") for note in section(denoising(limit=2)).notes)
 
 
 def test_a_table_without_measurements_says_why():

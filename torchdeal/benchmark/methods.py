@@ -62,7 +62,7 @@ class OurSolver:
     tolerance: float
     max_iterations: int
     symmetries: int = 1
-    sigma: float = tunable(15.0, 4.0, 5.0, 7.0, 10.0, 12.5, 15.0, 20.0, 28.0, 40.0)
+    sigma: float = tunable(15.0, 4.0, 5.0, 7.0, 10.0, 12.5, 15.0, 20.0, 28.0, 40.0, 50.0)
     strength: float = tunable(1.0, *(2.0 ** (k / 2) for k in range(-8, 9)))
 
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Solution:

@@ -13,6 +13,8 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,7 @@ def environment(device: str) -> dict[str, Any]:
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "torchdeal": torchdeal.__version__,
+        "source": source_checksum(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "numpy": np.__version__,
@@ -142,6 +145,16 @@ def environment(device: str) -> dict[str, Any]:
         "dtype": "float32",
         "tf32": False,
     }
+
+
+@cache
+def source_checksum() -> str:
+    """Of the Python files of the package: it tells rows of one version apart that different code has measured."""
+    digest, root = sha256(), Path(torchdeal.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def device_name(device: str) -> str:

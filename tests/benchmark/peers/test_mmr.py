@@ -39,6 +39,14 @@ def test_the_bank_is_what_the_layers_are_together(model, size):
     assert torch.allclose(model.filter_adjoint(u), model._layers_adjoint(u), atol=1e-12)
 
 
+def test_an_image_is_denoised_as_by_the_layers(model, monkeypatch):
+    y = noisy(picture(size=20), 5).double()
+    by_bank = model.denoise(y)
+    monkeypatch.setattr("torchdeal.benchmark.peers.mmr.MENDED", 100)  # every image is too small for the bank
+    assert torch.allclose(by_bank, model.denoise(y), atol=1e-9)
+    assert not torch.allclose(by_bank, y, atol=1e-3)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_problem_has_the_minimiser_that_scipy_finds(model, masked, monkeypatch):
     """`min_{|u| <= lam} 0.5 ||y - L^T u||^2` is the dual problem where the box of the image does not matter."""

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from torchdeal.benchmark.curves import runs_of
 from torchdeal.benchmark.paper import papers_value
 from torchdeal.benchmark.reporting.chapters import opening, sections
+from torchdeal.benchmark.reporting.known import TO_PUBLISHED_TITLE, TO_RECIPE_TITLE
 from torchdeal.benchmark.reporting.labels import label
-from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, TO_PUBLISHED_TITLE, Standings
+from torchdeal.benchmark.reporting.standings import CONVERGED, RUNS_TITLE, Standings
 from torchdeal.benchmark.reporting.tables import Section, Table, markdown_text, number
 from torchdeal.benchmark.results import Results, Row
 
@@ -120,7 +121,7 @@ def _section(section: Section, head: bool) -> Iterator[str]:
     if head:
         yield f"**{markdown_text(section.title)}**"
     yield markdown_text(section.text)
-    titles = RUNS_TITLE, TO_PUBLISHED_TITLE
+    titles = RUNS_TITLE, TO_PUBLISHED_TITLE, TO_RECIPE_TITLE
     shown = [table for table in section.further if table.quoted or table.title.startswith(titles)]
     for table in [*section.tables, *shown]:
         yield str(table)

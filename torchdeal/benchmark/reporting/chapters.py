@@ -122,8 +122,10 @@ def _circumstances(results: Results) -> Iterator[list[str]]:
         if name != "protocol":
             yield [name.replace("_", " "), _short(value)]
     for known in _used_environments(results):
-        date, *others = (known.get(name) for name in ("date", "device_name", "torchdeal", "torch", "numpy", "python"))
-        names = ("", "torchdeal ", "torch ", "numpy ", "Python ")
+        date, *others = (
+            known.get(name) for name in ("date", "device_name", "torchdeal", "source", "torch", "numpy", "python")
+        )
+        names = ("", "torchdeal ", "source ", "torch ", "numpy ", "Python ")
         versions = [f"{name}{value}" for name, value in zip(names, others, strict=True) if value]
         yield [f"run of {date}", ", ".join(versions)]
     for method, files in results.weights.items():

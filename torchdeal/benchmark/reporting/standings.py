@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from torchdeal.benchmark.methods import default_methods
 from torchdeal.benchmark.paper import BY_PUBLIC_CODE, DEAL, PAPER, papers_value
-from torchdeal.benchmark.peers.published import PUBLISHED, QUOTED, RECIPE, WHOLE, Expected, known_values
-from torchdeal.benchmark.reporting.labels import OURS, OURS_FIRST, label
+from torchdeal.benchmark.peers.published import PUBLISHED, QUOTED, RECIPE
+from torchdeal.benchmark.reporting.known import KnownValues
+from torchdeal.benchmark.reporting.labels import LABELS, OURS, OURS_FIRST, label
 from torchdeal.benchmark.reporting.summary import bootstrap_interval, image_means, paired_differences
-from torchdeal.benchmark.reporting.tables import Best, Section, Table, number, without_empty_columns
+from torchdeal.benchmark.reporting.tables import Best, Section, Table, number, signed, without_empty_columns
 from torchdeal.benchmark.results import Results, Row
 
 STANDING = {  # compared with the paper
@@ -30,20 +32,8 @@ PAPER_TITLE = "As the paper reports it (not measured here)"
 PUBLIC_CODE_TITLE = "By the public code of the paper (not measured here)"
 TO_PAPER_TITLE, TO_CODE_TITLE = "DEAL here minus DEAL in the paper, in dB", "DEAL here minus the public code, in dB"
 TO_OTHERS_TITLE = "DEAL minus each other method, in dB"
-TO_PUBLISHED_TITLE = "Other methods: measured here minus the published value (in brackets), in dB"
-ABOUT_PUBLISHED = {  # by method and source, or by source
-    PUBLISHED: "Values are those of the authors, and of answers that are not clipped.",
-    RECIPE: "By its recipe: what its weights reached on the first images when they were converted from those of its "
-    "authors, who state no value for these sets.",
-    ("bm3d", PUBLISHED): "BM3D: as the authors of DnCNN report it. The package bm3d is newer.",
-    ("dncnn", PUBLISHED): "DnCNN: its authors' code rounds answers to 8 bits, which loses some 0.06 dB at 40 dB.",
-    ("tv", PUBLISHED): "Total variation: as the authors of CRR and WCRR report it, with parameters of their own.",
-    ("epll", PUBLISHED): "EPLL: as in the paper of DnCNN. The mixture is one that was fitted here.",
-    ("ffdnet", PUBLISHED): "FFDNet: the weights are those of Tassano et al., not those of its authors.",
-    ("bm3d", QUOTED): "BM3D in the paper of DEAL: which code that was, and which noise, is not said.",
-    ("dncnn", QUOTED): "DnCNN in the paper of DEAL: which weights is not said. Here each noise level has its own.",
-}
 RUNS_TITLE = "How it ran"
+ALSO_KNOWN = {"TV": "Total variation", "Zero-fill": "Zero-filling"}  # methods in the paper, by their names here
 READING = [
     "PSNR is the mean over the images of a column; the best measured one is bold. Ours come first, then the others by "
     "their means. Where only some of the problems are measured yet, their number stands in place of the mean. Values "
@@ -52,7 +42,8 @@ READING = [
     "image by image. The paper has no values of single images: there the interval is that of our mean, and is wide "
     "because images differ.",
     "Iterations and seconds are medians; the most iterations are in brackets. Seconds are those of a batch, divided by "
-    "the number of images that were solved at once.",
+    "the number of images that were solved at once. Where there are none, other work ran on the machine; deal "
+    "benchmark time measures times.",
     "Parameters of all methods are chosen on other images than those that are reported.",
 ]
 
@@ -60,11 +51,6 @@ READING = [
 def not_measured(results: Results, cell: str) -> list[str]:
     """A sentence for each method that has no value in a cell, with the reason."""
     return [f"{label(name)}: not measured: {reason}" for name, reason in results.reasons.get(cell, {}).items()]
-
-
-def signed(value: float) -> str:
-    """Two digits, never a minus zero."""
-    return f"{round(value, 2) + 0.0:+.2f}"
 
 
 def is_trial(results: Results) -> bool:
@@ -110,14 +96,16 @@ class Standings:
     def section(self) -> Section:
         """All that is known about it."""
         measured = [cell for cell in self.columns if self.most[cell]]
-        further = [self.paper(), self.to_paper(), self.to_others(measured), self.to_published(), self.runs()]
+        known = KnownValues(self.columns, [] if is_trial(self.results) else self.methods, self._levels)
+        beside = [known.table(PUBLISHED, QUOTED), known.table(RECIPE)]
+        further = [self.paper(), self.to_paper(), self.to_others(measured), *beside, self.runs()]
         details = [self.runs_of_cells(), self.parameters(), *map(self.values_of_images, measured)]
         return Section(
             self.title,
             tables=[self.psnr(measured)] if measured else [],
             further=[table for table in further if table.rows],
             details=[table for table in details if table.rows],
-            notes=[*self.standing(), *self.about_published(), *self.reasons()],
+            notes=[*self.standing(), *known.notes(), *self.reasons(), *self.not_yet(), *self.quoted_only()],
         )
 
     def psnr(self, cells: Sequence[str]) -> Table:
@@ -173,51 +161,6 @@ class Standings:
             if method != OURS and any(entries):
                 rows.append([label(method), *entries])
         return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_OTHERS_TITLE)
-
-    def to_published(self) -> Table:
-        """Are the other methods what their authors say? Where both are means over the same images."""
-        known = self._published()
-        cells = [cell for cell in self.columns if any(cell in values for values in known.values())]
-        rows = []
-        for (method, source), values in known.items():
-            name = label(method) + {QUOTED: f", in the {QUOTED}", RECIPE: ", by its recipe"}.get(source, "")
-            rows.append([name, *(self._beside(cell, values.get(cell)) for cell in cells)])
-        return Table(["", *(self.columns[cell] for cell in cells)], rows, TO_PUBLISHED_TITLE)
-
-    def about_published(self) -> Iterator[str]:
-        """Where these values are from, and which methods have none."""
-        known = self._published()
-        if not known:
-            return
-        for key in dict.fromkeys([*(source for _, source in known), *known]):
-            if key in ABOUT_PUBLISHED:
-                yield ABOUT_PUBLISHED[key]
-        checked = {method for method, _ in known}
-        others = [method for method in self.methods if not method.startswith(OURS) and method not in checked]
-        measured = [label(method) for method in others if any(self.score(cell, method) for cell in self.columns)]
-        if measured:
-            yield f"No published value for these images is known here: {', '.join(measured)}."
-
-    def _published(self) -> dict[tuple[str, str], dict[str, Expected]]:
-        """Values by method and source, in the order of the methods, where there is a measured one for the same images.
-
-        Recipes only for methods that nothing was published for.
-        """
-        known = {} if is_trial(self.results) else known_values()
-        kept = {key: values for key, values in known.items() if any(self._beside(c, values[c]) for c in values)}
-        others = {method for method, source in kept if source != RECIPE}
-        chosen = [key for key in kept if key[0] in self.methods and (key[1] != RECIPE or key[0] not in others)]
-        return {key: kept[key] for key in sorted(chosen, key=lambda key: self.methods.index(key[0]))}
-
-    def _beside(self, cell: str, expected: Expected | None) -> str:
-        """What was measured minus a value, and the value; empty where it was not measured for these images."""
-        score = self.score(cell, expected.method) if expected and cell in self.columns else None
-        if score is None or expected is None:
-            return ""
-        images = sorted(score.images)[: expected.images]
-        if len(images) < expected.images and not (expected.images == WHOLE and self._all(cell, score)):
-            return ""
-        return f"{signed(fmean(score.images[name] for name in images) - expected.value)} ({expected.value:.2f})"
 
     def runs(self) -> Table:
         """How the runs of each method ended, over all cells of the table."""
@@ -284,6 +227,25 @@ class Standings:
         blank = [cell for cell in self.columns if not self.most[cell] and not self.results.reasons.get(cell)]
         return found + [f"{self.columns[cell]}: not measured." for cell in blank]
 
+    def not_yet(self) -> list[str]:
+        """Methods that could be here, and have neither a value nor a reason; for whole runs of a protocol."""
+        if is_trial(self.results):
+            return []
+        missing: dict[str, list[str]] = {}
+        for method in default_methods(self.results.experiment, quick=False):
+            for cell in (cell for cell, most in self.most.items() if most):
+                if not self._of(cell, method) and method not in self.results.reasons.get(cell, {}):
+                    missing.setdefault(label(method), []).append(self.columns[cell])
+        whole = sum(map(bool, self.most.values()))
+        found = [name if len(cells) == whole else f"{name} ({', '.join(cells)})" for name, cells in missing.items()]
+        return [f"Not measured yet: {'; '.join(found)}."] if found else []
+
+    def quoted_only(self) -> list[str]:
+        """Methods of the paper that are none here."""
+        quoted = [row[0] for row in self.paper().rows] if any(self.most.values()) else []
+        names = [name for name in quoted if ALSO_KNOWN.get(name, name) not in LABELS.values()]
+        return [f"Quoted, not measured: {', '.join(names)}. Their weights are not at hand."] if names else []
+
     def standing(self) -> list[str]:
         """In how many columns we have at least what the paper has, by each way of choosing the parameters."""
         return [line for method in STANDING if (line := self._standing_of(method))]
@@ -303,6 +265,10 @@ class Standings:
         rows = self._of(cell, method)
         images = image_means(rows)
         return CellScore(images, sum(row.values.get("psnr") is not None for row in rows)) if images else None
+
+    def _levels(self, cell: str, method: str) -> tuple[Mapping[str, float], bool] | None:
+        score = self.score(cell, method)
+        return (score.images, self._all(cell, score)) if score else None
 
     def _scores(self, cell: str) -> list[CellScore]:
         return list(filter(None, (self.score(cell, method) for place, method in self.rows if place == cell)))

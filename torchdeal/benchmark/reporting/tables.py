@@ -70,6 +70,11 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def signed(value: float) -> str:
+    """Two digits, never a minus zero."""
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
 def power(value: float) -> str:
     """A power of ten, such as 1e-3."""
     return f"{value:.0e}".replace("e-0", "e-")

@@ -63,13 +63,13 @@ def robustness_sections(results: Results) -> Iterator[Section]:
     ):
         table, details = tables(results)
         if table.rows:
-            notes = _left_out(results) if tables in (_noises, _operators) else []
+            notes = _left_out(results, [row[0] for row in table.rows]) if tables in (_noises, _operators) else []
             yield Section(title, text, [table], [details] if details.rows else [], notes=notes)
 
 
-def _left_out(results: Results) -> list[str]:
-    """Why a method is missing for a problem, or for one noise level of it."""
-    return [f"{cell}: {note}" for cell in results.cells for note in not_measured(results, cell)]
+def _left_out(results: Results, cells: list[str]) -> list[str]:
+    """Why a method is missing for one of these problems, or for one noise level of it."""
+    return [f"{cell}: {note}" for cell in dict.fromkeys(cells) for note in not_measured(results, cell)]
 
 
 def _rows(results: Results, cell: str, method: str) -> Rows:
