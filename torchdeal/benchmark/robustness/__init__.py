@@ -167,7 +167,7 @@ class Asking:
             try:
                 found = answers(method, batch, self.cell, self.options.device)
             except Unavailable as error:  # for this noise level, say
-                refused = error
+                refused = refused or error
                 continue
             for trial, (x, values) in zip(batch, found, strict=True):
                 self._add(name, trial.image, trial.variant, {"psnr": self.cell.score(x, trial.clean), **values})
