@@ -40,7 +40,8 @@ class DnCNN:
     def __call__(self, noisy: Tensor, sigma: float) -> Tensor:
         if sigma not in self.levels():
             served = ", ".join(map(str, self.levels()))
-            raise Unavailable(f"{self.prefix} has weights for sigma {served} in the folder of --peers-dir, not for {sigma:g}")
+            where = "in the folder of --peers-dir"
+            raise Unavailable(f"{self.prefix} has weights for sigma {served} {where}, not for {sigma:g}")
         name = _file(self.prefix, int(sigma))
         return noisy - convolved(layers_of(read_weights(self.peers_dir, name, self.device)), noisy)
 
