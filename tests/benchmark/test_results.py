@@ -4,10 +4,11 @@ import csv
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from torchdeal.benchmark.results import Results, Row, environment
+from torchdeal.benchmark.results import Results, Row, environment, source_checksum
 
 NAME = '\x1b]0;owned\x07,"\n\udcff'
 DAMAGES = [
@@ -96,10 +97,23 @@ def test_a_failed_save_leaves_what_was_there(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_the_source_changes_with_any_python_file(tmp_path, monkeypatch):
+    package = SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("torchdeal.benchmark.results.torchdeal", package)
+    found = []
+    for name, text in (("__init__.py", ""), ("a.py", "x = 1"), ("a.py", "x = 2"), ("b.txt", "other")):
+        (tmp_path / name).write_text(text)
+        found.append(source_checksum.__wrapped__())
+    assert len(set(found[:3])) == 3
+    assert found[3] == found[2]
+
+
 def test_the_environment_names_versions_and_device():
     found = environment("cpu")
     assert {"date", "torchdeal", "torch", "numpy", "python", "device_name", "threads"} <= found.keys()
     assert found["device"] == "cpu"
+    assert found["source"] == source_checksum()
+    assert len(found["source"]) == 12
     assert str(Path.home()) not in json.dumps(found)
 
 
