@@ -86,7 +86,8 @@ class EPLLSolver:
     """For any H: the image that fits patches and data is found by conjugate gradients."""
 
     mixture: PatchMixture
-    beta: float = tunable(50.0, 12.5, 25.0, 50.0, 100.0, 200.0, 400.0, 800.0)  # the first, for images in 0..1
+    # the first weight, for images in 0..1
+    beta: float = tunable(50.0, 3.125, 6.25, 12.5, 25.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 
     @inference
     def __call__(self, y: Tensor, H: Operator, noise: float) -> Tensor:
