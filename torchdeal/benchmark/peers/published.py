@@ -75,7 +75,6 @@ EXPECTED: list[Expected] = [
     *_levels("mmr", GRAY, WHOLE, {5: 37.67, 15: 31.06, 25: 28.61}, PUBLISHED),
     *_levels("bm3d", GRAY, WHOLE, {15: 31.07, 25: 28.57, 50: 25.62}, PUBLISHED),  # as the paper of DnCNN has them
     *_levels("bm3d", COLOUR, WHOLE, {5: 40.24, 15: 33.52, 25: 30.71, 50: 27.38}, PUBLISHED),  # as colour DnCNN
-    *_levels("tv", GRAY, WHOLE, {5: 36.41, 15: 29.90, 25: 27.48}, PUBLISHED),  # as the papers of CRR and WCRR have them
     *_levels("epll", GRAY, WHOLE, {15: 31.21, 25: 28.68, 50: 25.67}, PUBLISHED),  # as the paper of DnCNN has them
     *_levels("bm3d", GRAY, WHOLE, BM3D_IN_PAPER, QUOTED),  # the package is newer than the paper of DnCNN
 ]

@@ -22,7 +22,6 @@ ABOUT_PUBLISHED = {  # by method and source, or by source
     "comparisons: it checks the code, not the method.",
     ("bm3d", PUBLISHED): "BM3D: as the authors of DnCNN report it. The package bm3d is newer.",
     ("dncnn", PUBLISHED): "DnCNN: its authors' code rounds answers to 8 bits, which loses some 0.06 dB at 40 dB.",
-    ("tv", PUBLISHED): "Total variation: as the authors of CRR and WCRR report it, with parameters of their own.",
     ("epll", PUBLISHED): "EPLL: as in the paper of DnCNN. The mixture is one that was fitted here.",
     ("ffdnet", PUBLISHED): "FFDNet: the weights are those of Tassano et al., not those of its authors.",
     ("bm3d", QUOTED): "BM3D in the paper of DEAL: which code that was, and which noise, is not said.",

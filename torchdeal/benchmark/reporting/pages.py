@@ -24,8 +24,8 @@ FOLDER = "results"
 OPENING = (
     "All of this was measured with the weights of the package, by deal benchmark. The files beside this page have the "
     "values of each image, and all settings and versions. This page is written from them by make results. Iterations "
-    "and seconds of DEAL are of an earlier solver, but for fine-tuning and times on a CPU. This version takes a tenth "
-    "to a third fewer CG iterations and some 5 % fewer outer ones."
+    "and seconds of DEAL are of an earlier solver, but for fine-tuning on a CPU and times on a CPU other than MRI 4x. "
+    "This version takes a tenth to a third fewer CG iterations and some 5 % fewer outer ones."
 )
 BEGIN, END = "<!-- results: ", "<!-- /results -->"
 BLOCK = re.compile(rf"({BEGIN}(?P<name>[^\n]+?) -->\n)(?P<text>.*?){END}", re.DOTALL)
